@@ -1,0 +1,1 @@
+"""The rules: no Celery, no sockets, no SQL and no clock of their own."""

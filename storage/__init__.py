@@ -1,0 +1,1 @@
+"""Adapters for the ports. SQL lives only here."""

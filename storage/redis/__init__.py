@@ -1,0 +1,1 @@
+"""Redis: copies and buffers, never the truth."""
