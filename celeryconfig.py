@@ -1,0 +1,82 @@
+"""Celery's own settings, nothing else. Everything that may differ between installations comes from `Settings`."""
+
+from kombu import Exchange, Queue
+
+from isotherm.pipeline import stages
+from isotherm.storage import servers
+from isotherm.storage.settings import settings
+
+_settings = settings()
+_seconds = {name: getattr(_settings, name).total_seconds() for name in ("tick", "touch_tick", "reconcile_tick")}
+_PURGE_S = 3_600.0
+
+broker_url = servers.broker_url(_settings)
+result_backend = servers.result_url(_settings)
+broker_connection_retry_on_startup = True
+broker_connection_timeout = 2.0
+
+# Ids travel, bodies stay in PostgreSQL; pickles are neither written nor read.
+task_serializer = result_serializer = event_serializer = "json"
+accept_content = ["json"]
+timezone = "UTC"
+enable_utc = True
+
+# The exchange is direct and every queue has its own key, so a queue gets its own messages and no others.
+_exchange = Exchange("isotherm", type="direct")
+_quorum = {"queue_arguments": {"x-queue-type": "quorum"}} if broker_url.startswith(("amqp", "pyamqp")) else {}
+task_queues = [Queue(queue.value, _exchange, routing_key=queue.value, **_quorum) for queue in stages.Queue]
+task_default_queue = stages.Queue.DB.value
+task_default_exchange = "isotherm"
+task_default_routing_key = stages.Queue.DB.value
+task_create_missing_queues = False
+task_routes = {name: {"queue": queue.value, "routing_key": queue.value} for name, queue in stages.ROUTES.items()}
+
+# A message is acknowledged after its work, and given to another process when its own was lost.
+task_acks_late = True
+task_reject_on_worker_lost = True
+worker_prefetch_multiplier = 1
+worker_cancel_long_running_tasks_on_connection_loss = False
+worker_soft_shutdown_timeout = _settings.soft_shutdown.total_seconds()
+task_time_limit = _settings.task_time_limit.total_seconds()
+task_soft_time_limit = max(1.0, task_time_limit - 30.0)
+
+# The longest countdown is 30 s; a message must not come back while its task may still run. The sweep for messages of
+# killed workers runs every 5 s instead of every 100 s. The lease of a step does not wait for it.
+broker_transport_options = {
+    "visibility_timeout": task_time_limit + 60.0,
+    "unacked_restore_interval": 5,
+    "unacked_restore_throttle": 1,
+    "socket_connect_timeout": 2.0,
+    "socket_keepalive": True,
+}
+
+# Nothing reads truth from results; they count the members of chords, which must not expire before the last is done.
+task_ignore_result = True
+result_expires = 86_400
+result_backend_transport_options = {"socket_connect_timeout": 2.0}
+
+# Without events flower shows nothing.
+worker_send_task_events = True
+task_send_sent_event = True
+task_track_started = True
+
+worker_hijack_root_logger = False
+worker_redirect_stdouts = False
+worker_max_tasks_per_child = 10_000
+
+imports = ("isotherm.tasks.tier", "isotherm.tasks.cold", "isotherm.tasks.ticks")
+
+
+def _every(task: str, seconds: float) -> dict[str, object]:
+    """A tick that nobody took before the next one is dropped by the worker, so ticks never pile up."""
+    return {"task": task, "schedule": seconds, "options": {"expires": max(seconds, 1.0)}}
+
+
+beat_schedule = {
+    stages.RELAY: _every(stages.RELAY, _seconds["tick"]),
+    stages.SWEEP: _every(stages.SWEEP, _seconds["tick"]),
+    stages.TOUCH: _every(stages.TOUCH, _seconds["touch_tick"]),
+    stages.DUE: _every(stages.DUE, _seconds["reconcile_tick"]),
+    stages.PURGE: _every(stages.PURGE, _PURGE_S),
+}
+beat_max_loop_interval = 5

@@ -1,0 +1,114 @@
+"""The score of a recall, and which records it selects."""
+
+import math
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.tier.weights import RecallWeights
+
+RECENCY_HOURS = 168.0
+_SPEC_WORD_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A record that some index proposed.
+
+    Args: key: the row; overlap: of query and record words, in [0, 1]; cosine: None without an embedder; legs: the
+        indexes that proposed it (recent, lexical, vector).
+    """
+
+    key: int
+    id: str
+    tier: Tier
+    created_at: datetime
+    importance: float
+    overlap: float = 0.0
+    cosine: float | None = None
+    legs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreParts:
+    """The parts of a score before weighting, and their weighted sum."""
+
+    semantic: float
+    overlap: float
+    cosine: float | None
+    recency: float
+    importance: float
+    total: float
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """A candidate with its score."""
+
+    candidate: Candidate
+    parts: ScoreParts
+
+
+def lexical_overlap(query_terms: Collection[int | str], doc_terms: Collection[int | str]) -> float:
+    """Return the shared terms over the larger of both sets, 0 when either is empty."""
+    query, doc = frozenset(query_terms), frozenset(doc_terms)
+    if not query or not doc:
+        return 0.0
+    return len(query & doc) / max(len(query), len(doc))
+
+
+def spec_tokens(text: str) -> frozenset[str]:
+    """Split as the specification's own ranking does: at white space, in lower case, at least 2 bytes of UTF-8."""
+    words = text.lower().split()
+    return frozenset(word for word in words if len(word.encode("utf-8", "replace")) >= _SPEC_WORD_BYTES)
+
+
+def recency(created_at: datetime, now: datetime) -> float:
+    """Return exp(-age / 168 h): 1 for now and for the future."""
+    age_hours = max(0.0, (now - created_at).total_seconds() / 3600)
+    return math.exp(-age_hours / RECENCY_HOURS)
+
+
+def score(candidate: Candidate, weights: RecallWeights, now: datetime) -> ScoreParts:
+    """Score one candidate; the semantic part is the larger of word overlap and cosine."""
+    cosine = candidate.cosine
+    if cosine is not None:
+        cosine = None if math.isnan(cosine) else min(1.0, max(-1.0, cosine))
+    semantic = candidate.overlap if cosine is None else max(candidate.overlap, cosine)
+    fresh = recency(candidate.created_at, now)
+    importance = min(1.0, max(0.0, candidate.importance))
+    total = weights.semantic * semantic + weights.recency * fresh + weights.importance * importance
+    return ScoreParts(semantic, candidate.overlap, cosine, fresh, importance, total)
+
+
+def rank(candidates: Iterable[Candidate], weights: RecallWeights, now: datetime) -> list[Scored]:
+    """Order candidates by score, best first; equal scores by id, then key."""
+    scored = [Scored(candidate, score(candidate, weights, now)) for candidate in candidates]
+    return sorted(scored, key=lambda item: (-item.parts.total, item.candidate.id, item.candidate.key))
+
+
+def select(scored: Iterable[Scored], budget: RecallBudget) -> list[Scored]:
+    """Choose what a recall returns.
+
+    Args: scored: best first, as `rank` returns it; a row that comes twice counts once.
+    Returns: at most `budget.total` items, oldest first (created_at, id). Levels switched off give none; a share the
+        caller gave is a minimum, as far as the level has records; the rest is filled by score from all levels.
+    """
+    normal = budget.normalize()
+    total = normal.total or 0
+    best: dict[int, Scored] = {}
+    for item in scored:
+        if not normal.is_off(item.candidate.tier):
+            best.setdefault(item.candidate.key, item)
+    usable = list(best.values())
+    chosen: dict[int, Scored] = {}
+    for tier in Tier:
+        of_level = [item for item in usable if item.candidate.tier is tier]
+        chosen.update({item.candidate.key: item for item in of_level[: normal.minimum(tier)]})
+    for item in usable:
+        if len(chosen) >= total:
+            break
+        chosen.setdefault(item.candidate.key, item)
+    return sorted(chosen.values(), key=lambda item: (item.candidate.created_at, item.candidate.id, item.candidate.key))

@@ -1,0 +1,72 @@
+"""Everything a process needs to read and write memory, opened once per process."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from isotherm.storage import servers
+from isotherm.storage.postgres import namespaces, pool
+from isotherm.storage.postgres.tier_write import Patience
+from isotherm.storage.redis import client
+from isotherm.storage.redis.tail import Tail
+from isotherm.storage.redis.touches import Touches
+from isotherm.storage.settings import Settings
+from isotherm.storage.settings import settings as read_settings
+from isotherm.storage.tier import TierMemory
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """The memories of this process, and the Redis side that ticks use."""
+
+    settings: Settings
+    tier: TierMemory
+    tail: Tail
+    touches: Touches
+
+    @property
+    def patience(self) -> Patience:
+        """How long steps are retried, when they are announced again, and how long producers may publish first."""
+        return patience(self.settings)
+
+
+def patience(settings: Settings) -> Patience:
+    """The patience these settings ask for."""
+    return Patience(settings.retry_for, settings.nudge_after, settings.outbox_grace)
+
+
+class _State:
+    opened: Storage | None = None
+
+
+def open_storage(settings: Settings | None = None) -> Storage:
+    """Open this process's pool and client and return its memories; the second call returns the same.
+
+    Nothing is connected before it is used. Raises: RejectedError when the settings are wrong.
+    """
+    chosen = settings or read_settings()
+    if _State.opened is not None and _State.opened.settings == chosen and pool.is_open():
+        return _State.opened
+    close_storage()
+    pool.open_pool(servers.postgres_dsn(chosen), size=chosen.pool_size, statement_timeout=chosen.statement_timeout)
+    redis = client.open_client(servers.redis_url(chosen))
+    tail = Tail(redis, prefix=chosen.redis_prefix, ttl=chosen.tail_ttl)
+    touches = Touches(redis, prefix=chosen.redis_prefix)
+    _State.opened = Storage(chosen, TierMemory(tail, touches, patience(chosen)), tail, touches)
+    return _State.opened
+
+
+def close_storage() -> None:
+    """Close what this process opened."""
+    pool.close_pool()
+    client.close_client()
+    namespaces.forget_places()
+    _State.opened = None
+
+
+def _forget_after_fork() -> None:
+    _State.opened = None
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)

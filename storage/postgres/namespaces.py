@@ -1,0 +1,144 @@
+"""Namespaces and banks: names resolved to ids once per process, and the predicates that keep a read inside its scope."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.storage.postgres.pool import Connection, connection
+
+_RESOLVE = """
+WITH wanted AS (SELECT %(tenant)s::text AS tenant, %(scope)s::text AS scope, %(agent)s::text AS agent,
+                       %(session)s::text AS session, %(run)s::text AS run),
+bank AS (
+    INSERT INTO banks (tenant, agent) SELECT tenant, agent FROM wanted
+    ON CONFLICT (tenant, agent) DO UPDATE SET agent = excluded.agent RETURNING id
+)
+INSERT INTO namespaces (bank_id, tenant, scope, agent, session, run)
+SELECT bank.id, w.tenant, w.scope, w.agent, w.session, w.run FROM wanted AS w, bank
+ON CONFLICT (tenant, scope, agent, session, run) DO UPDATE SET agent = excluded.agent
+RETURNING id, bank_id"""
+
+_LIST = """
+SELECT n.id, n.bank_id, n.tenant, n.scope, n.agent, n.session, n.run, n.due_at FROM namespaces AS n
+WHERE (%(agent)s::text IS NULL OR n.agent = %(agent)s) AND n.tenant IS NOT DISTINCT FROM %(tenant)s::text
+ORDER BY n.agent, n.session NULLS FIRST, n.id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where rows of a namespace stand: its id and the id of its bank."""
+
+    namespace_id: int
+    bank_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a read may see: one namespace, or a bank with all of its sessions or the listed ones.
+
+    A read without a scope does not exist: neither part set is refused.
+    """
+
+    bank: Bank | None = None
+    namespace: Namespace | None = None
+    sessions: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.bank is None) == (self.namespace is None):
+            raise RejectedError("a scope is one namespace or one bank")
+        if self.sessions is not None and self.bank is None:
+            raise RejectedError("sessions are listed for a bank")
+
+
+def resolve(namespace: Namespace) -> Place:
+    """The ids of a namespace, made on first use and remembered by this process.
+
+    Raises: UnavailableError and TransientError as the pool does.
+    """
+    place = _known(namespace.key)
+    if place is None:
+        with connection() as conn:
+            row = conn.execute(_RESOLVE, columns(namespace)).fetchone()
+        assert row is not None  # noqa: S101 - INSERT RETURNING answers with one row
+        place = Place(int(row[0]), int(row[1]))
+        _PLACES[namespace.key] = place
+    return place
+
+
+_PLACES: dict[bytes, Place] = {}
+_MOST_PLACES = 100_000
+
+
+def _known(key: bytes) -> Place | None:
+    if len(_PLACES) > _MOST_PLACES:
+        _PLACES.clear()
+    return _PLACES.get(key)
+
+
+def forget_places() -> None:
+    """Drop what this process remembers; needed when a namespace was erased or the database changed."""
+    _PLACES.clear()
+
+
+def columns(namespace: Namespace) -> dict[str, str | None]:
+    """The identity columns of a namespace as statement parameters."""
+    return {
+        "tenant": namespace.tenant,
+        "scope": namespace.scope,
+        "agent": namespace.agent,
+        "session": namespace.session,
+        "run": namespace.run,
+    }
+
+
+def predicate(scope: Scope, alias: str = "r") -> tuple[str, dict[str, Any]]:
+    """SQL that keeps rows with `namespace_id` and `bank_id` columns inside a scope, and its parameters.
+
+    Names are resolved inside the query. An equality against NULL would not use the unique index, hence the spelling.
+    """
+    if scope.namespace is not None:
+        values: dict[str, Any] = columns(scope.namespace)
+        found = _lookup("namespaces", tuple(k for k, v in sorted(values.items()) if v is None), tuple(sorted(values)))
+        return f"{alias}.namespace_id = ({found})", {f"scope_{k}": v for k, v in values.items()}
+    assert scope.bank is not None  # noqa: S101 - __post_init__ demands one of the two
+    values = {"tenant": scope.bank.tenant, "agent": scope.bank.agent}
+    found = _lookup("banks", tuple(k for k, v in values.items() if v is None), ("agent", "tenant"))
+    sql = f"{alias}.bank_id = ({found})"
+    params: dict[str, Any] = {f"scope_{k}": v for k, v in values.items()}
+    if scope.sessions is not None:
+        sql += f""" AND {alias}.namespace_id = ANY(ARRAY(
+            SELECT n.id FROM namespaces AS n WHERE n.bank_id = ({found}) AND n.session = ANY(%(scope_sessions)s)))"""
+        params["scope_sessions"] = list(scope.sessions)
+    return sql, params
+
+
+@lru_cache(maxsize=64)
+def _lookup(table: str, absent: tuple[str, ...], names: tuple[str, ...]) -> str:
+    tests = [f"x.{name} IS NULL" if name in absent else f"x.{name} = %(scope_{name})s" for name in names]
+    return f"SELECT x.id FROM {table} AS x WHERE {' AND '.join(tests)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    """A namespace as listed: its place, its name and when its next migration pass is due (UTC, None: not known)."""
+
+    place: Place
+    namespace: Namespace
+    due_at: Any
+
+
+def listed(conn: Connection, *, tenant: str | None, agent: str | None = None) -> list[NamespaceRow]:
+    """The namespaces of a tenant, or of one of its agents, by agent and session."""
+    rows = conn.execute(_LIST, {"tenant": tenant, "agent": agent}).fetchall()
+    return [
+        NamespaceRow(
+            Place(int(i), int(bank)),
+            Namespace(tenant=t, scope=scope, agent=a, session=session, run=run),
+            due,
+        )
+        for i, bank, t, scope, a, session, run, due in rows
+    ]

@@ -1,0 +1,122 @@
+"""One pool per process, opened after the fork, and transactions that translate the driver's errors."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from pgvector.psycopg import register_vector
+from psycopg import errors as pg
+from psycopg.rows import TupleRow
+from psycopg_pool import ConnectionPool, PoolTimeout
+
+from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
+
+Connection = psycopg.Connection[TupleRow]
+
+# A connection that was used this recently is not asked again whether it lives; the ping costs a round trip.
+_TRUSTED_S = 2.0
+
+# What another try may cure. Other database errors are bugs and keep their type.
+_PASSING = (
+    pg.OperationalError,
+    pg.SerializationFailure,
+    pg.DeadlockDetected,
+    pg.LockNotAvailable,
+    pg.QueryCanceled,
+    pg.InterfaceError,
+)
+
+
+class _State:
+    pool: ConnectionPool[Connection] | None = None
+    used: dict[int, float] = {}  # noqa: RUF012 - one per process, as the pool is
+
+
+def open_pool(dsn: str, *, size: int = 2, statement_timeout: timedelta = timedelta(seconds=60)) -> None:
+    """Open this process's pool. Connections are made when first used.
+
+    Args: dsn: libpq URI; size: most connections; statement_timeout: longest single statement.
+    """
+    close_pool()
+    timeout_ms = int(statement_timeout.total_seconds() * 1000)
+    _State.pool = ConnectionPool(
+        dsn,
+        min_size=0,
+        max_size=size,
+        timeout=10.0,
+        reconnect_timeout=10.0,
+        check=_check,
+        configure=_configure,
+        kwargs={
+            "application_name": "isotherm",
+            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC -c idle_in_transaction_session_timeout=60000",
+        },
+        open=True,
+    )
+
+
+def close_pool() -> None:
+    """Close this process's pool, if it has one."""
+    if _State.pool is not None:
+        _State.pool.close(timeout=2.0)
+        _State.pool = None
+        _State.used.clear()
+
+
+def is_open() -> bool:
+    """Tell whether this process has a pool."""
+    return _State.pool is not None
+
+
+def _forget_after_fork() -> None:
+    _State.pool = None
+    _State.used = {}
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+def _configure(conn: Connection) -> None:
+    conn.prepare_threshold = 2
+    if conn.execute("SELECT to_regtype('vector') IS NOT NULL").fetchone() == (True,):
+        register_vector(conn)
+    conn.commit()
+
+
+def _check(conn: Connection) -> None:
+    if time.monotonic() - _State.used.get(id(conn), 0.0) > _TRUSTED_S:
+        ConnectionPool.check_connection(conn)
+
+
+@contextmanager
+def connection() -> Iterator[Connection]:
+    """A connection in a transaction that commits at the end and rolls back on an error.
+
+    Raises: UnavailableError when no connection can be had; TransientError for errors that may pass; other errors of the
+    driver as they are, since they are bugs. RuntimeError when nobody opened the pool.
+    """
+    if _State.pool is None:
+        raise RuntimeError("no pool: call open_pool() in this process first")
+    try:
+        with _State.pool.connection() as conn:
+            yield conn
+            conn.commit()
+            _State.used[id(conn)] = time.monotonic()
+    except PoolTimeout as error:
+        raise UnavailableError("PostgreSQL cannot be reached") from error
+    except _PASSING as error:
+        raise TransientError(f"PostgreSQL: {type(error).__name__} {error.sqlstate or ''}".rstrip()) from error
+    except pg.UntranslatableCharacter as error:
+        raise RejectedError("text with a character that PostgreSQL cannot store") from error
+
+
+def fetch_all(sql: str, params: dict[str, Any] | None = None) -> list[TupleRow]:
+    """Run one statement in a transaction of its own and return its rows."""
+    with connection() as conn:
+        return conn.execute(sql, params).fetchall()

@@ -1,0 +1,80 @@
+"""The words of records: postings by bank and word, kept equal to what each record can be found by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from isotherm.storage.postgres.pool import Connection
+
+_UNINDEXED = """
+SELECT r.key, coalesce(r.content, r.summary), r.metadata ->> 'searchable', r.content_sha256
+FROM tier_records AS r WHERE r.key = ANY(%(keys)s) AND NOT r.indexed ORDER BY r.key"""
+
+# Only rows whose text is still the one that was split are written; a newer text has a step of its own.
+_INDEX = """
+WITH given AS (
+    SELECT * FROM unnest(%(keys)s::bigint[], %(hashes)s::bytea[]) AS g (key, content_sha256)
+), fresh AS (
+    SELECT r.key, r.bank_id, r.namespace_id, r.terms
+    FROM tier_records AS r JOIN given AS g ON g.key = r.key AND g.content_sha256 = r.content_sha256
+    WHERE NOT r.indexed ORDER BY r.key FOR NO KEY UPDATE OF r
+), wanted AS (
+    SELECT f.bank_id, p.term, f.key, f.namespace_id
+    FROM unnest(%(pair_keys)s::bigint[], %(pair_terms)s::bigint[]) AS p (key, term) JOIN fresh AS f ON f.key = p.key
+), stale AS (
+    DELETE FROM tier_postings AS p USING (
+        SELECT f.bank_id, u.term, f.key FROM fresh AS f, unnest(f.terms) AS u (term)
+        EXCEPT SELECT bank_id, term, key FROM wanted
+    ) AS d WHERE p.bank_id = d.bank_id AND p.term = d.term AND p.record_key = d.key
+), added AS (
+    INSERT INTO tier_postings (bank_id, term, record_key, namespace_id)
+    SELECT bank_id, term, key, namespace_id FROM wanted ORDER BY bank_id, term, key
+    ON CONFLICT DO NOTHING
+)
+UPDATE tier_records AS r SET terms = w.terms, indexed = true
+FROM (
+    SELECT f.key, coalesce(array_agg(w.term ORDER BY w.term) FILTER (WHERE w.term IS NOT NULL), '{}') AS terms
+    FROM fresh AS f LEFT JOIN wanted AS w ON w.key = f.key GROUP BY f.key
+) AS w WHERE r.key = w.key
+RETURNING r.namespace_id"""
+
+_DUE = """
+UPDATE namespaces SET due_at = now()
+WHERE id IN (SELECT id FROM namespaces WHERE id = ANY(%s) AND (due_at IS NULL OR due_at > now()) ORDER BY id FOR UPDATE)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Unindexed:
+    """A record without words: its key, the text it is found by, and the hash of its content."""
+
+    key: int
+    text: str
+    content_sha256: bytes
+
+
+def unindexed(conn: Connection, keys: Sequence[int]) -> list[Unindexed]:
+    """Those of the records whose words are not in the index yet."""
+    rows = conn.execute(_UNINDEXED, {"keys": list(keys)}).fetchall()
+    return [Unindexed(int(key), (given or "").strip() or text, bytes(sha)) for key, text, given, sha in rows]
+
+
+def write_terms(conn: Connection, found: Sequence[tuple[Unindexed, Sequence[int]]]) -> int:
+    """Write the words of records, in one statement; returns how many records were indexed.
+
+    Args: found: each record with its words as sorted signed 64-bit numbers.
+    """
+    values = {
+        "keys": [u.key for u, _ in found],
+        "hashes": [u.content_sha256 for u, _ in found],
+        "pair_keys": [u.key for u, terms in found for _ in terms],
+        "pair_terms": [term for _, terms in found for term in terms],
+    }
+    touched = [int(row[0]) for row in conn.execute(_INDEX, values).fetchall()]
+    mark_due(conn, sorted(set(touched)))
+    return len(touched)
+
+
+def mark_due(conn: Connection, namespace_ids: Sequence[int]) -> None:
+    """Ask for a migration pass over namespaces that got something new."""
+    conn.execute(_DUE, (list(namespace_ids),))

@@ -1,0 +1,183 @@
+"""What a migration pass needs to see of a namespace, read from indexes in one statement, and when it is due again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any
+
+from isotherm.pipeline.tier import heat
+from isotherm.pipeline.tier.plan import Snapshot, State
+from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.records import Tier
+from isotherm.storage.postgres.pool import Connection
+
+_COLUMNS = """key, id, tier, version, pinned, heat_log, value_log, importance, created_at, last_access_at, moved_at,
+              moved_from"""
+# Spare victims beyond the overflow, for exchanges and for records that are cooling down.
+_SPARE = 50
+
+# Counts stop where they cannot change the plan any more, so that a large tier costs no full count.
+_SNAPSHOT = f"""
+WITH sizes AS (
+    SELECT t.tier, t.capacity, (SELECT count(*) FROM (
+        SELECT 1 FROM tier_records AS r WHERE r.namespace_id = %(namespace)s AND r.tier = t.tier
+        LIMIT t.capacity + %(most)s + 1) AS bounded) AS n
+    FROM (VALUES (3::smallint, %(hot_capacity)s::bigint), (2, %(warm_capacity)s), (1, %(cold_capacity)s)) AS t (tier, capacity)
+    WHERE t.capacity IS NOT NULL
+)
+SELECT 'count' AS leg, n AS key, NULL AS id, tier, 0::bigint AS version, false AS pinned, NULL::float8 AS heat_log,
+       0::float8 AS value_log, 0::float8 AS importance, now() AS created_at, now() AS last_access_at,
+       NULL::timestamptz AS moved_at, NULL::smallint AS moved_from
+FROM sizes
+UNION ALL
+(SELECT 'expired', {_COLUMNS} FROM tier_records
+ WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned AND last_access_at < %(hot_before)s
+ ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)
+UNION ALL
+(SELECT 'expired', {_COLUMNS} FROM tier_records
+ WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND last_access_at < %(warm_before)s
+ ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)
+UNION ALL
+(SELECT 'weakest', w.* FROM sizes AS s CROSS JOIN LATERAL (
+    SELECT {_COLUMNS} FROM tier_records
+    WHERE namespace_id = %(namespace)s AND tier = s.tier AND NOT pinned
+    ORDER BY value_log, last_access_at, created_at, id
+    LIMIT least(greatest(s.n - s.capacity, 0), %(most)s) + {_SPARE}) AS w)
+UNION ALL
+(SELECT 'hottest', {_COLUMNS} FROM tier_records
+ WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND heat_log IS NOT NULL AND heat_log >= %(warm_heat)s
+ ORDER BY heat_log DESC, id LIMIT %(most)s)
+UNION ALL
+(SELECT 'hottest', {_COLUMNS} FROM tier_records
+ WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned AND heat_log IS NOT NULL AND heat_log >= %(cold_heat)s
+ ORDER BY heat_log DESC, id LIMIT %(most)s)
+UNION ALL
+(SELECT 'evictable', {_COLUMNS} FROM tier_records
+ WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned AND last_access_at < %(cold_before)s
+   AND greatest(last_access_at, moved_at) < %(cold_before)s
+ ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)"""
+
+_LOCK = "SELECT 1 FROM namespaces WHERE id = %s FOR NO KEY UPDATE"
+_NOT_DUE = "UPDATE namespaces SET due_at = NULL WHERE id = %s"
+
+_NEXT_DUE = """
+UPDATE namespaces SET due_at = least(due_at, (
+    SELECT min(moment) FROM (
+        SELECT min(last_access_at) + %(hot_ttl)s AS moment FROM tier_records
+        WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned
+        UNION ALL
+        SELECT min(last_access_at) + %(warm_age)s FROM tier_records
+        WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned
+        UNION ALL
+        SELECT min(last_access_at) + %(cold_ttl)s FROM tier_records
+        WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned
+    ) AS moments))
+WHERE id = %(namespace)s"""
+
+_DUE = "SELECT id FROM namespaces WHERE due_at <= now() ORDER BY due_at LIMIT %s"
+
+_DEPTH = """
+SELECT n.id, r.tier, count(*), coalesce(sum(r.size_bytes), 0), min(r.last_access_at)
+FROM namespaces AS n JOIN tier_records AS r ON r.namespace_id = n.id
+WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND (%(agent)s::text IS NULL OR n.agent = %(agent)s)
+GROUP BY n.id, r.tier"""
+
+
+def begin_pass(conn: Connection, namespace_id: int) -> None:
+    """Hold the namespace until the plan is written: what becomes due meanwhile waits, and so is not overlooked."""
+    conn.execute(_LOCK, (namespace_id,))
+    conn.execute(_NOT_DUE, (namespace_id,))
+
+
+def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime) -> Snapshot:
+    """The bounded part of a namespace that a pass under this policy needs.
+
+    Args: now: aware; what ages are measured against.
+    """
+    rows = conn.execute(_SNAPSHOT, _values(namespace_id, policy, now)).fetchall()
+    legs: dict[str, list[State]] = {"expired": [], "weakest": [], "hottest": [], "evictable": []}
+    counts: dict[Tier, int] = {}
+    for leg, *columns in rows:
+        if leg == "count":
+            counts[Tier.from_rank(columns[2])] = int(columns[0])
+        else:
+            legs[leg].append(_state(columns))
+    weakest: dict[Tier, list[State]] = {}
+    for state in legs["weakest"]:
+        weakest.setdefault(state.tier, []).append(state)
+    truncated = any(len(legs[leg]) > policy.max_moves for leg in ("expired", "evictable"))
+    return Snapshot(
+        counts=counts,
+        expired=legs["expired"],
+        weakest=weakest,
+        hottest=legs["hottest"],
+        evictable=legs["evictable"],
+        truncated=truncated,
+    )
+
+
+def finish_pass(conn: Connection, namespace_id: int, policy: Policy, *, moved: int) -> None:
+    """Note when the namespace is due again: at once after moves, which may push others, else when the next one is old."""
+    if moved:
+        conn.execute("UPDATE namespaces SET due_at = now() WHERE id = %s", (namespace_id,))
+        return
+    ages = {"hot_ttl": policy.hot_ttl, "warm_age": policy.warm_age, "cold_ttl": policy.cold_ttl}
+    conn.execute(_NEXT_DUE, {"namespace": namespace_id, **ages})
+
+
+def due(conn: Connection, limit: int = 100) -> list[int]:
+    """Namespaces whose next pass is due, the longest waiting first."""
+    return [int(row[0]) for row in conn.execute(_DUE, (limit,)).fetchall()]
+
+
+def depth(conn: Connection, *, tenant: str | None, agent: str | None) -> list[tuple[int, Tier, int, int, datetime]]:
+    """Per namespace and tier: (namespace id, tier, records, bytes of content, oldest last access)."""
+    rows = conn.execute(_DEPTH, {"tenant": tenant, "agent": agent}).fetchall()
+    return [(int(ns), Tier.from_rank(tier), int(n), int(size), oldest) for ns, tier, n, size, oldest in rows]
+
+
+def _values(namespace_id: int, policy: Policy, now: datetime) -> dict[str, Any]:
+    return {
+        "namespace": namespace_id,
+        "most": policy.max_moves,
+        "hot_capacity": policy.hot_capacity,
+        "warm_capacity": policy.warm_capacity,
+        "cold_capacity": policy.cold_capacity,
+        "hot_before": _before(now, policy.hot_ttl),
+        "warm_before": _before(now, policy.warm_age),
+        "cold_before": _before(now, policy.cold_ttl),
+        "warm_heat": _heat(policy.promotion_heat(Tier.WARM), now),
+        "cold_heat": _heat(policy.promotion_heat(Tier.COLD), now),
+    }
+
+
+def _before(now: datetime, age: timedelta | None) -> datetime | None:
+    try:
+        return None if age is None else now - age
+    except OverflowError:
+        return None  # older than the calendar: nothing is
+
+
+def _heat(needed: int | None, now: datetime) -> float | None:
+    return None if needed is None else heat.threshold_log(needed, now)
+
+
+def _state(columns: Iterable[Any]) -> State:
+    key, record_id, tier, version, pinned, heat_log, value_log, importance, created, accessed, moved_at, source = (
+        columns
+    )
+    return State(
+        key=int(key),
+        id=record_id,
+        tier=Tier.from_rank(tier),
+        version=int(version),
+        pinned=pinned,
+        heat_log=heat_log,
+        value_log=value_log,
+        importance=importance,
+        created_at=created,
+        last_access_at=accessed,
+        moved_at=moved_at,
+        moved_from=None if source is None else Tier.from_rank(source),
+    )

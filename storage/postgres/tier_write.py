@@ -1,0 +1,190 @@
+"""Remembering: records, their operation, its step and its message in one statement, so that an answer means durable."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from isotherm.pipeline.stages import INDEX, STAGES
+from isotherm.pipeline.tier import heat
+from isotherm.pipeline.tier.records import NewRecord
+from isotherm.storage.postgres import operations, outbox, steps
+from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres.operations import NewOperation
+from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.pool import Connection
+
+KIND = "tier.remember"
+
+# Rows come in one order, so that two batches over the same ids wait for each other instead of deadlocking.
+# A record that is there with the same text and metadata is left alone; another text replaces it and its cold body.
+_REMEMBER = """
+WITH sent AS (
+    DELETE FROM outbox WHERE id = ANY(%(sent)s)
+), op AS (
+    INSERT INTO operations (id, kind, bank_id, namespace_id, key_hash, fingerprint, trace_id)
+    VALUES (%(operation)s, %(kind)s, %(bank)s, %(namespace)s, %(key)s, %(fingerprint)s, %(trace)s)
+    ON CONFLICT (kind, key_hash) WHERE key_hash IS NOT NULL DO NOTHING
+    RETURNING id
+), given AS (
+    SELECT * FROM unnest(
+        %(namespaces)s::bigint[], %(banks)s::bigint[], %(ids)s::text[], %(contents)s::text[], %(hashes)s::bytea[],
+        %(roles)s::text[], %(categories)s::jsonb[], %(metadata)s::jsonb[], %(importances)s::float8[],
+        %(tiers)s::smallint[], %(pins)s::boolean[], %(values)s::float8[], %(times)s::timestamptz[], %(sizes)s::integer[]
+    ) AS g (namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
+            value_log, created_at, size_bytes)
+    WHERE EXISTS (SELECT 1 FROM op)
+    ORDER BY g.namespace_id, g.id
+), written AS (
+    INSERT INTO tier_records AS r (
+        namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
+        value_log, created_at, last_access_at, size_bytes)
+    SELECT g.namespace_id, g.bank_id, g.id, g.content, g.content_sha256, g.role,
+           ARRAY(SELECT jsonb_array_elements_text(g.categories)), g.metadata, g.importance, g.tier, g.pinned,
+           g.value_log, g.created_at, g.created_at, g.size_bytes
+    FROM given AS g
+    ON CONFLICT (namespace_id, id) DO UPDATE SET
+        content = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.content ELSE excluded.content END,
+        tier = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.tier ELSE excluded.tier END,
+        summary = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.summary END,
+        indexed = r.indexed AND r.content_sha256 = excluded.content_sha256,
+        content_sha256 = excluded.content_sha256, size_bytes = excluded.size_bytes, role = excluded.role,
+        categories = excluded.categories, metadata = excluded.metadata, importance = excluded.importance,
+        version = r.version + 1
+    WHERE (r.content_sha256, r.metadata, r.importance, r.categories, r.role)
+        IS DISTINCT FROM (excluded.content_sha256, excluded.metadata, excluded.importance, excluded.categories,
+                          excluded.role)
+    RETURNING r.key, r.namespace_id, r.id, r.tier, r.indexed, r.version
+), emptied AS (
+    DELETE FROM cold_bodies USING written
+    WHERE cold_bodies.record_key = written.key AND written.tier > 1 AND written.version > 1
+), step AS (
+    INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at)
+    SELECT op.id, %(stage)s, %(queue)s,
+           jsonb_build_object('keys', (SELECT coalesce(jsonb_agg(key ORDER BY key), '[]') FROM written)),
+           %(fingerprint_or_id)s, now() + %(retry_for)s, now() + %(nudge)s
+    FROM op RETURNING id
+), message AS (
+    INSERT INTO outbox (operation_id, step_id, builder, payload, not_before)
+    SELECT op.id, step.id, 'step',
+           jsonb_build_object('stage', %(stage)s::text, 'job', jsonb_build_object(
+               'step_id', step.id, 'operation_id', op.id, 'trace_id', %(trace)s::uuid)),
+           now() + %(grace)s
+    FROM op, step RETURNING id
+)
+SELECT (SELECT id FROM step), (SELECT id FROM message),
+       (SELECT coalesce(jsonb_agg(jsonb_build_array(key, namespace_id, id, version)), '[]') FROM written)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A cleaned record and where it goes."""
+
+    place: Place
+    record: NewRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long steps are retried, when they are announced again, and how long producers may publish first."""
+
+    retry_for: timedelta
+    nudge_after: timedelta
+    grace: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A row that a call wrote; version 1 means that it is new."""
+
+    key: int
+    namespace_id: int
+    id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """Outcome of one statement: its operation, the message to publish (None when the call was a repeat), rows written."""
+
+    operation_id: UUID
+    message: Message | None = None
+    written: tuple[Written, ...] = ()
+
+
+def remember(
+    conn: Connection, new: NewOperation, rows: Sequence[Placed], patience: Patience, sent: Sequence[int] = ()
+) -> Remembered:
+    """Store records under one operation. The caller commits, then publishes the message.
+
+    Args: rows: at least one; of two with one id in one namespace the last one counts; sent: ids of outbox messages that
+    this process has published since, to be removed on the way.
+    Raises: RejectedError when the operation's key was used with another body.
+    """
+    values = {**_operation_values(new, patience), **_row_values(rows), "sent": list(sent)}
+    row = conn.execute(_REMEMBER, values).fetchone()
+    assert row is not None  # noqa: S101 - a SELECT without FROM answers with one row
+    step_id, message_id, written = row
+    if step_id is None:
+        known = operations.by_key(conn, new)
+        assert known is not None  # noqa: S101 - only a conflict on the key leaves the step out
+        return Remembered(known.id)
+    job = {"step_id": step_id, "operation_id": str(new.id), "trace_id": str(new.trace_id)}
+    message = Message(int(message_id), outbox.STEP, {"stage": INDEX, "job": job})
+    return Remembered(new.id, message, tuple(Written(*w) for w in written))
+
+
+def fingerprint_rows(rows: Sequence[Placed]) -> bytes:
+    """SHA-256 over everything of a call that a repeat must have in common with it."""
+    parts = [
+        (p.place.namespace_id, p.record.id, p.record.content, p.record.role, p.record.importance,
+         list(p.record.categories), p.record.metadata, p.record.pinned, p.record.tier.value)
+        for p in rows
+    ]  # fmt: skip
+    return steps.input_hash({"rows": parts})
+
+
+def _operation_values(new: NewOperation, patience: Patience) -> dict[str, Any]:
+    return {
+        "operation": new.id,
+        "kind": new.kind,
+        "bank": new.bank_id,
+        "namespace": new.namespace_id,
+        "key": new.key,
+        "fingerprint": new.fingerprint,
+        "fingerprint_or_id": new.fingerprint or new.id.bytes,
+        "trace": new.trace_id,
+        "stage": INDEX,
+        "queue": STAGES[INDEX].value,
+        "retry_for": patience.retry_for,
+        "nudge": patience.nudge_after,
+        "grace": patience.grace,
+    }
+
+
+def _row_values(rows: Sequence[Placed]) -> dict[str, Any]:
+    unique = list({(p.place.namespace_id, p.record.id): p for p in rows}.values())
+    records = [p.record for p in unique]
+    raw = [r.content.encode() for r in records]
+    return {
+        "namespaces": [p.place.namespace_id for p in unique],
+        "banks": [p.place.bank_id for p in unique],
+        "ids": [r.id for r in records],
+        "contents": [r.content for r in records],
+        "hashes": [hashlib.sha256(b).digest() for b in raw],
+        "roles": [r.role for r in records],
+        "categories": [Jsonb(list(r.categories)) for r in records],
+        "metadata": [Jsonb(r.metadata) for r in records],
+        "importances": [r.importance for r in records],
+        "tiers": [r.tier.rank for r in records],
+        "pins": [r.pinned for r in records],
+        "values": [heat.value_log(r.importance or 0.0, r.created_at) for r in records],
+        "times": [r.created_at for r in records],
+        "sizes": [len(b) for b in raw],
+    }

@@ -1,0 +1,170 @@
+"""The hot tail: the newest records of a namespace, in order, read in one round trip and never staler than the database.
+
+Beside each tail stands a generation. A writer raises it before its commit and appends afterwards; a reader is answered
+only when the tail has the current generation, else the caller reads the database and offers what it found. An offer
+is taken only when the generation has not moved and no writer is between its raise and its append, so a tail can miss
+a committed record only if Redis itself was out of reach, and then for its time to live at most.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import redis
+
+from isotherm.storage.redis.client import translated
+
+MOST = 200
+# Longer texts are not copied; a reader that meets one asks the database for it.
+COPIED_BYTES = 16_384
+
+_GENERATION_S = 3_600
+_WRITER_US = 30_000_000
+
+_NOW = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2]"
+
+# KEYS generation, writers. Restarting from the clock keeps a generation above every earlier one, even after a flush.
+_RAISE = f"""{_NOW}
+local seen = redis.call('GET', KEYS[1])
+local g = string.format('%.0f', seen and (tonumber(seen) + 1) or now)
+redis.call('SET', KEYS[1], g, 'EX', {_GENERATION_S})
+redis.call('ZADD', KEYS[2], string.format('%.0f', now), g)
+redis.call('EXPIRE', KEYS[2], 120)
+return g"""
+
+# KEYS tail, tail's generation, writers; ARGV own generation, keep (0: something changed in place), most, score, member...
+_APPEND = """
+redis.call('ZREM', KEYS[3], ARGV[1])
+local before = string.format('%.0f', tonumber(ARGV[1]) - 1)
+if ARGV[2] == '0' or redis.call('GET', KEYS[2]) ~= before then
+    redis.call('DEL', KEYS[1], KEYS[2])
+    return 0
+end
+for i = 4, #ARGV, 2 do redis.call('ZADD', KEYS[1], ARGV[i], ARGV[i + 1]) end
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -tonumber(ARGV[3]) - 1)
+redis.call('SET', KEYS[2], ARGV[1], 'KEEPTTL')
+redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[2]))
+return 1"""
+
+# KEYS generation, tail, tail's generation; ARGV how many
+_READ = f"""{_NOW}
+local g = redis.call('GET', KEYS[1])
+if not g then
+    g = string.format('%.0f', now)
+    redis.call('SET', KEYS[1], g, 'EX', {_GENERATION_S})
+elseif g == redis.call('GET', KEYS[3]) then
+    return {{1, redis.call('ZRANGE', KEYS[2], -tonumber(ARGV[1]), -1)}}
+end
+return {{0, g}}"""
+
+# KEYS generation, tail, tail's generation, writers; ARGV generation seen, time to live in ms, score, member...
+_OFFER = f"""{_NOW}
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if redis.call('ZCOUNT', KEYS[4], string.format('%.0f', now - {_WRITER_US}), '+inf') > 0 then return 0 end
+redis.call('DEL', KEYS[2], KEYS[3])
+for i = 3, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[i], ARGV[i + 1]) end
+redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
+redis.call('PEXPIRE', KEYS[2], ARGV[2])
+return 1"""
+
+
+@dataclass(frozen=True, slots=True)
+class TailRecord:
+    """What a replay needs of a record. `content` is None when the text is too long to be copied.
+
+    Args: key: of the row; id, role, content: as stored; created_at: UTC.
+    """
+
+    id: str
+    key: int
+    role: str | None
+    created_at: datetime
+    content: str | None
+    metadata: Mapping[str, Any]
+
+    @property
+    def score(self) -> int:
+        """Microseconds since 1970; exact in a Redis score until the year 2255."""
+        return _microseconds(self.created_at)
+
+    def member(self) -> str:
+        """The copy as JSON. The id comes first, so that equal times are ordered by it."""
+        content = self.content
+        if content is not None and len(content.encode()) > COPIED_BYTES:
+            content = None
+        return json.dumps([self.id, self.key, self.role, self.score, content, self.metadata], ensure_ascii=False)
+
+
+class Tail:
+    """Hot tails in Redis. Every method raises UnavailableError when Redis cannot be reached."""
+
+    def __init__(self, client: redis.Redis, *, prefix: str, ttl: timedelta) -> None:
+        self._client = client
+        self._prefix = prefix
+        self._ttl_ms = int(ttl.total_seconds() * 1000)
+        self._raise = client.register_script(_RAISE)
+        self._append = client.register_script(_APPEND)
+        self._read = client.register_script(_READ)
+        self._offer = client.register_script(_OFFER)
+
+    def _key(self, namespace_id: int, part: str) -> str:
+        return f"{self._prefix}:{{{namespace_id}}}:{part}"
+
+    def raise_generation(self, namespace_id: int) -> str:
+        """Announce a write before its commit; the answer goes to `append` or `drop`."""
+        keys = [self._key(namespace_id, "generation"), self._key(namespace_id, "writers")]
+        with translated():
+            return _text(self._raise(keys=keys))
+
+    def append(self, namespace_id: int, generation: str, records: Sequence[TailRecord]) -> bool:
+        """Add new records after their commit; False when the tail was dropped instead, for the next reader to fill."""
+        return self._after(namespace_id, generation, records, keep=True)
+
+    def drop(self, namespace_id: int, generation: str) -> None:
+        """End a write that changed records in place, or did not happen."""
+        self._after(namespace_id, generation, [], keep=False)
+
+    def _after(self, namespace_id: int, generation: str, records: Sequence[TailRecord], *, keep: bool) -> bool:
+        keys = [self._key(namespace_id, part) for part in ("tail", "tail_generation", "writers")]
+        scored = [value for record in records for value in (record.score, record.member())]
+        with translated():
+            return bool(self._append(keys=keys, args=[generation, int(keep), MOST, *scored]))
+
+    def invalidate(self, namespace_id: int) -> None:
+        """Make every reader ask the database, whatever the tail holds."""
+        self.drop(namespace_id, self.raise_generation(namespace_id))
+
+    def read(self, namespace_id: int, limit: int) -> tuple[list[TailRecord] | None, str]:
+        """The newest `limit` records (at most 200), oldest first; None, with the generation to offer under, on a miss."""
+        keys = [self._key(namespace_id, part) for part in ("generation", "tail", "tail_generation")]
+        with translated():
+            hit, answer = self._read(keys=keys, args=[limit])
+        if not hit:
+            return None, _text(answer)
+        return [_record(member) for member in answer], ""
+
+    def offer(self, namespace_id: int, generation: str, records: Sequence[TailRecord]) -> bool:
+        """Fill the tail with the newest records as the database had them after `read`; False when writes came between."""
+        keys = [self._key(namespace_id, part) for part in ("generation", "tail", "tail_generation", "writers")]
+        scored = [value for record in records for value in (record.score, record.member())]
+        with translated():
+            return bool(self._offer(keys=keys, args=[generation, self._ttl_ms, *scored]))
+
+
+def _text(value: Any) -> str:  # noqa: ANN401 - redis-py answers bytes or text, as it was set up
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _microseconds(moment: datetime) -> int:
+    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def _record(member: bytes) -> TailRecord:
+    record_id, key, role, score, content, metadata = json.loads(member)
+    created_at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=score)
+    return TailRecord(record_id, key, role, created_at, content, metadata)

@@ -1,0 +1,100 @@
+"""Where PostgreSQL, Redis and the broker are: by DSN when one is set, else the embedded ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import psycopg
+import redis
+
+from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.storage.embedded import Embedded
+from isotherm.storage.postgres import migrate
+from isotherm.storage.redis.client import check_server
+from isotherm.storage.settings import Settings
+
+
+def embedded(settings: Settings) -> Embedded:
+    """The embedded servers of this data folder, started or not."""
+    return Embedded(settings.data_dir, postgres_bin=settings.pg_bin, redis_bin=settings.redis_bin)
+
+
+def needs_embedded(settings: Settings) -> bool:
+    """Whether any server is to be an embedded one."""
+    return settings.postgres_dsn is None or settings.redis_url is None
+
+
+def postgres_dsn(settings: Settings) -> str:
+    """The libpq URI of the database."""
+    if settings.postgres_dsn is not None:
+        return settings.postgres_dsn.get_secret_value()
+    return embedded(settings).endpoints().postgres_dsn
+
+
+def redis_url(settings: Settings) -> str:
+    """The URL of Redis as redis-py takes it."""
+    if settings.redis_url is not None:
+        return settings.redis_url.get_secret_value()
+    return embedded(settings).endpoints().redis_url
+
+
+def broker_url(settings: Settings) -> str:
+    """The URL of the broker as kombu takes it: one of its own, else Redis."""
+    if settings.broker_url is not None:
+        return settings.broker_url.get_secret_value()
+    return result_url(settings)
+
+
+def result_url(settings: Settings) -> str:
+    """The URL of Redis as Celery's result backend takes it, where chords are counted."""
+    if settings.redis_url is None:
+        return embedded(settings).endpoints().broker_url
+    url = settings.redis_url.get_secret_value()
+    if url.startswith("unix://"):
+        return url.replace("unix://", "redis+socket://", 1).replace("?db=", "?virtual_host=")
+    return url
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What is wrong with a server, in a sentence; `lasting` when waiting will not cure it."""
+
+    text: str
+    lasting: bool
+
+
+def check(settings: Settings) -> list[Fault]:
+    """Look at every server once; returns what is wrong, nothing when all is well."""
+    faults = []
+    for probe in (_check_postgres, _check_redis):
+        try:
+            probe(settings)
+        except UnavailableError as error:
+            faults.append(Fault(str(error), lasting=False))
+        except RejectedError as error:
+            faults.append(Fault(str(error), lasting=True))
+    if faults and needs_embedded(settings):
+        down = [s.name for s in embedded(settings).status() if not s.running]
+        if down:
+            faults.append(Fault(f"embedded {' and '.join(down)} not running: run `isotherm up`", lasting=False))
+    return faults
+
+
+def _check_postgres(settings: Settings) -> None:
+    try:
+        with psycopg.connect(postgres_dsn(settings), autocommit=True, connect_timeout=5) as conn:
+            migrate.check_server(conn)
+            migrate.check_vector(conn)
+            known = conn.execute("SELECT to_regclass('schema_migrations')").fetchone()
+            if known is None or known[0] is None or migrate.pending(conn):
+                raise RejectedError("the database is not at this version: run `isotherm migrate`")
+    except psycopg.OperationalError as error:
+        raise UnavailableError("PostgreSQL cannot be reached") from error
+
+
+def _check_redis(settings: Settings) -> None:
+    client = redis.Redis.from_url(redis_url(settings), socket_timeout=5, socket_connect_timeout=2)
+    try:
+        check_server(client)
+    finally:
+        client.close()

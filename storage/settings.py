@@ -1,0 +1,103 @@
+"""Settings: typed, read once from the environment (prefix ISOTHERM_), and passed down."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.tier.policy import Policy
+
+
+def _seconds(value: object) -> object:
+    """A plain number in the environment means seconds."""
+    if isinstance(value, str):
+        try:
+            return float(value)
+        except ValueError:
+            return value
+    return value
+
+
+def _positive(value: timedelta) -> timedelta:
+    if value <= timedelta(0):
+        raise ValueError("must be longer than zero")
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(_seconds), AfterValidator(_positive)]
+
+_DEFAULT_DATA = Path("~/.local/share/isotherm")
+
+
+class Settings(BaseSettings):
+    """Where the servers are, how patient the work is, and the policy of the tiers.
+
+    Durations are read as seconds or ISO 8601 ("PT30S"); sizes are bytes.
+    """
+
+    model_config = SettingsConfigDict(env_prefix="ISOTHERM_", frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    data_dir: Path = Field(_DEFAULT_DATA, description="Folder of the embedded servers, their logs and process files")
+    postgres_dsn: SecretStr | None = Field(None, description="PostgreSQL to use; unset: the embedded one")
+    redis_url: SecretStr | None = Field(None, description="Redis to use as broker and cache; unset: the embedded one")
+    broker_url: SecretStr | None = Field(None, description="Broker, when it is not the Redis of redis_url")
+    pg_bin: Path | None = Field(None, description="Folder of PostgreSQL binaries for the embedded server")
+    redis_bin: Path | None = Field(None, description="redis-server or valkey-server for the embedded server")
+
+    redis_prefix: str = Field("isotherm", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Start of every key in Redis")
+
+    pool_size: int = Field(2, ge=1, le=100, description="Connections to PostgreSQL per process")
+    statement_timeout: Duration = Field(timedelta(seconds=60), description="Longest single statement")
+
+    lease: Duration = Field(timedelta(seconds=30), description="How long a claimed step is its runner's without a sign")
+    max_attempts: int = Field(5, ge=1, le=100, description="Crashes and errors after which a step is dead")
+    retry_for: Duration = Field(timedelta(hours=24), description="How long passing failures are waited out")
+    retry_base: Duration = Field(timedelta(seconds=2), description="First wait after a passing failure; doubles")
+    retry_cap: Duration = Field(timedelta(minutes=5), description="Longest wait between two tries")
+    outbox_grace: Duration = Field(
+        timedelta(seconds=10), description="How long a producer has to publish its own message before the relay does"
+    )
+    nudge_after: Duration = Field(
+        timedelta(seconds=30), description="When a step nobody claimed is announced again; doubles up to 10 minutes"
+    )
+    tick: Duration = Field(timedelta(seconds=2), description="Pace of relay and sweeper")
+    touch_tick: Duration = Field(timedelta(seconds=10), description="Pace of applying counted accesses")
+    reconcile_tick: Duration = Field(timedelta(seconds=60), description="Pace of looking for namespaces that are due")
+    keep_steps: Duration = Field(timedelta(days=7), description="How long steps stay after their operation ended")
+    keep_operations: Duration = Field(timedelta(days=30), description="How long ended operations and their keys stay")
+    task_time_limit: Duration = Field(timedelta(minutes=10), description="Hard limit of one task")
+    soft_shutdown: Duration = Field(timedelta(seconds=10), description="What a stopping worker lets its tasks finish")
+
+    max_content: int = Field(1_048_576, ge=1, description="Largest text of a record, in bytes of UTF-8")
+    max_metadata: int = Field(65_536, ge=2, description="Largest metadata of a record, in bytes of JSON")
+    tail_ttl: Duration = Field(timedelta(seconds=60), description="How long a hot tail stays in Redis unused")
+    cold_min_bytes: int = Field(4096, ge=1, description="Below this a record goes cold whole: its text is its summary")
+    cold_summary_chars: int = Field(512, ge=16, description="Longest summary of a cold record, in characters")
+
+    tier: Policy = Field(Policy(), description="Capacities and ages of the tiers, as JSON")
+    metrics_port: int | None = Field(None, ge=1, le=65535, description="Loopback port of the worker's Prometheus page")
+    log_json: bool = Field(default=True, description="Logs as JSON lines; off: for people")
+
+    @field_validator("data_dir")
+    @classmethod
+    def _absolute(cls, value: Path) -> Path:
+        return value.expanduser().absolute()
+
+
+@lru_cache(maxsize=1)
+def settings() -> Settings:
+    """The settings of this process.
+
+    Raises: RejectedError naming the variables that are wrong, never their values.
+    """
+    try:
+        return Settings()
+    except ValidationError as error:
+        found = sorted({f"ISOTHERM_{'.'.join(map(str, e['loc']))}".upper() for e in error.errors(include_input=False)})
+        raise RejectedError(f"settings: invalid {', '.join(found)}") from None

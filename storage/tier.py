@@ -1,0 +1,191 @@
+"""Tiered memory over PostgreSQL and Redis: what programs read, and how writes keep the hot tail honest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.payloads import TailRefresh
+from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.ranking import ScoreParts, rank, select
+from isotherm.pipeline.tier.records import Record, Tier
+from isotherm.pipeline.tier.weights import RecallWeights
+from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_write
+from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.operations import NewOperation
+from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
+from isotherm.storage.redis.tail import MOST, Tail, TailRecord
+from isotherm.storage.redis.touches import Touches
+
+TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which Redis could not be told about
+
+# Candidates per leg for each record wanted, and at least so many.
+_PER_WANTED = 4
+_MIN_QUOTA = 40
+_TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """A record of an answer, with the parts of its score and the indexes that proposed it."""
+
+    record: Record
+    score: ScoreParts
+    legs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The answer of a recall, oldest record first.
+
+    Args: degraded: parts that were out of reach and left out; truncated: whether a limit may have hidden records.
+    """
+
+    items: tuple[Recalled, ...] = ()
+    degraded: tuple[str, ...] = ()
+    truncated: bool = False
+
+
+class TierMemory:
+    """Reads and writes of tiered memory in this process; the pool must be open.
+
+    Args: tail, touches: the Redis side; patience: how long the background work of a write is retried.
+    """
+
+    def __init__(self, tail: Tail, touches: Touches, patience: Patience) -> None:
+        self._tail = tail
+        self._touches = touches
+        self._patience = patience
+
+    def remember(
+        self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = ()
+    ) -> tuple[Remembered, list[Message]]:
+        """Store records durably; returns the outcome and the messages to publish now.
+
+        Raises: RejectedError when the key was used with another body; TransientError when PostgreSQL cannot be reached.
+        """
+        generations = self._announce({p.place.namespace_id for p in rows})
+        messages: list[Message] = []
+        try:
+            with connection() as conn:
+                done = tier_write.remember(conn, new, rows, self._patience, sent)
+                untold = sorted(ns for ns, generation in generations.items() if generation is None)
+                if done.message and untold:
+                    payload = TailRefresh(trace_id=new.trace_id, namespace_ids=untold).model_dump(mode="json")
+                    messages.append(outbox.enqueue(conn, TAIL_REFRESH, payload, delay=self._patience.grace))
+        except BaseException:
+            self._conclude(generations, None, rows)
+            raise
+        self._conclude(generations, done, rows)
+        return done, [*([done.message] if done.message else []), *messages]
+
+    def recall(
+        self,
+        scope: Scope,
+        query: str,
+        *,
+        budget: RecallBudget | None = None,
+        weights: RecallWeights | None = None,
+        now: datetime | None = None,
+        touch: bool = True,
+    ) -> Recall:
+        """The records of a scope that matter most for a query, in chronological order.
+
+        Writes nothing to the database and asks no model. A query counts as an access of what it found, unless `touch` is
+        off; a blank query finds the newest and counts nothing.
+        Raises: TransientError when PostgreSQL cannot be reached.
+        """
+        moment = now or datetime.now(UTC)
+        normal = (budget or RecallBudget()).normalize()
+        tiers = [tier for tier in _TIERS if not normal.is_off(tier)]
+        if not tiers or not normal.total:
+            return Recall()
+        quota = max(_MIN_QUOTA, _PER_WANTED * normal.total)
+        with connection() as conn:
+            found = tier_recall.candidates(conn, scope, query, tiers, tier_recall.Quotas(quota, quota))
+            chosen = select(rank(found.candidates, weights or RecallWeights(), moment), normal)
+            rows = tier_recall.records(conn, [s.candidate.key for s in chosen], scope, moment)
+        items = [Recalled(rows[s.candidate.key], s.parts, s.candidate.legs) for s in chosen if s.candidate.key in rows]
+        wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and s.parts.semantic > 0]
+        degraded = self._count(wanted) if touch and query.strip() else ()
+        return Recall(tuple(items), degraded, found.truncated)
+
+    def tail(self, namespace: Namespace, limit: int = MOST) -> list[TailRecord]:
+        """The newest records of a namespace with their original text, oldest first; one round trip to Redis as a rule.
+
+        Args: limit: 1 to 200.
+        Raises: RejectedError for another limit; TransientError when PostgreSQL is needed and cannot be reached.
+        """
+        if not 1 <= limit <= MOST:
+            raise RejectedError(f"limit: from 1 to {MOST}")
+        place = namespaces.resolve(namespace)
+        try:
+            hit, generation = self._tail.read(place.namespace_id, limit)
+        except UnavailableError:
+            return self._newest(namespace, limit)
+        if hit is not None and all(record.content is not None for record in hit):
+            return hit
+        newest = self._newest(namespace, MOST)
+        if hit is None:
+            self._offer(place.namespace_id, generation, newest)
+        return newest[-limit:]
+
+    def get(self, namespace: Namespace, record_id: str, *, now: datetime | None = None) -> Record:
+        """One record by its id. Raises RejectedError when the namespace has no such record."""
+        with connection() as conn:
+            found = tier_recall.by_id(conn, namespace, [record_id], now or datetime.now(UTC))
+        if record_id not in found:
+            raise RejectedError("no such record in this namespace")
+        return found[record_id][1]
+
+    def _newest(self, namespace: Namespace, limit: int) -> list[TailRecord]:
+        with connection() as conn:
+            return [TailRecord(*row) for row in tier_recall.newest(conn, namespace, limit)]
+
+    def _offer(self, namespace_id: int, generation: str, newest: Sequence[TailRecord]) -> None:
+        try:
+            self._tail.offer(namespace_id, generation, newest)
+        except UnavailableError:
+            return  # the answer stands; the next reader fills the tail
+
+    def _count(self, keys: Sequence[int]) -> tuple[str, ...]:
+        try:
+            self._touches.count(keys)
+        except UnavailableError:
+            return ("touches",)
+        return ()
+
+    def _announce(self, namespace_ids: set[int]) -> dict[int, str | None]:
+        generations: dict[int, str | None] = dict.fromkeys(namespace_ids)
+        for namespace_id in sorted(namespace_ids):
+            try:
+                generations[namespace_id] = self._tail.raise_generation(namespace_id)
+            except UnavailableError:
+                break
+        return generations
+
+    def _conclude(self, generations: dict[int, str | None], done: Remembered | None, rows: Sequence[Placed]) -> None:
+        """Append to the tails what was committed; a tail whose rows changed in place, or may have, is dropped."""
+        written = done.written if done else ()
+        by_id = {(p.place.namespace_id, p.record.id): p.record for p in rows}
+        for namespace_id, generation in generations.items():
+            if generation is None:
+                continue
+            mine = [w for w in written if w.namespace_id == namespace_id]
+            try:
+                if done is None or any(w.version > 1 for w in mine):
+                    self._tail.drop(namespace_id, generation)
+                else:
+                    copies = [(w.key, by_id[namespace_id, w.id]) for w in mine]
+                    self._tail.append(
+                        namespace_id,
+                        generation,
+                        [TailRecord(r.id, k, r.role, r.created_at, r.content, r.metadata) for k, r in copies],
+                    )
+            except UnavailableError:
+                return  # the raised generation keeps readers off the tail

@@ -1,0 +1,1 @@
+"""Commands of the `isotherm` command line, one module per family."""

@@ -1,0 +1,52 @@
+"""Migration passes as operations: at most one waits per namespace, whoever asks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from uuid import UUID, uuid4
+
+from uuid_utils.compat import uuid7
+
+from isotherm import storage
+from isotherm.pipeline import stages
+from isotherm.pipeline.tier.policy import Policy
+from isotherm.storage.postgres import operations, outbox, steps, sweep
+from isotherm.storage.postgres.operations import NewOperation
+from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.steps import NewStep
+from isotherm.tasks.publish import publish_after_commit
+
+KIND = "tier.reconcile"
+
+
+@dataclass(frozen=True, slots=True)
+class Requested:
+    """The operation that will do what was asked, and whether this call made it."""
+
+    operation_id: UUID
+    new: bool
+
+
+def request(namespace_id: int, policy: Policy | None = None) -> Requested:
+    """Ask for a pass over a namespace; a pass that waits already will do.
+
+    Args: policy: None means the one of the settings.
+    """
+    chosen = policy or storage.open().settings.tier
+    new = NewOperation(uuid7(), KIND, uuid4(), namespace_id=namespace_id)
+    plan = NewStep(stages.PLAN, {"namespace_id": namespace_id, "policy": chosen.model_dump(mode="json")})
+    return start(new, plan)
+
+
+def start(new: NewOperation, step: NewStep) -> Requested:
+    """Write an operation of one step with its message, and publish it after the commit."""
+    patience = storage.open().patience
+    with connection() as conn:
+        operation, fresh = operations.create(conn, new)
+        if not fresh:
+            return Requested(operation.id, new=False)
+        step_id = steps.add(conn, new.id, [step], retry_for=patience.retry_for, nudge_after=patience.nudge_after)[0]
+        payload = sweep.message_payload(step.stage, step_id, str(new.id), str(new.trace_id))
+        message = outbox.enqueue(conn, outbox.STEP, payload, operation_id=new.id, step_id=step_id, delay=patience.grace)
+    publish_after_commit([message])
+    return Requested(new.id, new=True)

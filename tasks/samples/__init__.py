@@ -1,0 +1,1 @@
+"""Sample conversations that come with the package."""

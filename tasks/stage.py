@@ -1,0 +1,253 @@
+"""How a stage runs: claim, heartbeat, work, settle; and what each kind of error makes of the step. It stands only here."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import structlog
+from celery import Task
+
+from isotherm import storage
+from isotherm.pipeline.errors import (
+    AlreadyDoneError,
+    LostLeaseError,
+    NotReadyError,
+    RejectedError,
+    TransientError,
+)
+from isotherm.pipeline.events import Event, StepErrored, StepFailed, StepPostponed
+from isotherm.pipeline.payloads import StepJob
+from isotherm.pipeline.work import StepState, backoff
+from isotherm.storage.postgres import steps, sweep
+from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.steps import ClaimedStep
+from isotherm.storage.settings import Settings
+from isotherm.tasks.app import app
+from isotherm.tasks.observe import TASK_SECONDS, emit
+
+log = structlog.get_logger("isotherm")
+
+# While PostgreSQL is away a worker has nothing else to do; past this the lease runs out and the sweeper takes over.
+_GIVE_BACK_FOR_S = 60.0
+_GIVE_BACK_PAUSE_S = 0.5
+_REASON_CHARS = 300
+
+
+class _Runner:
+    """This worker as owners name it. Made before the fork, so that all its children share it."""
+
+    worker = f"{socket.gethostname()}#{uuid4().hex[:8]}"
+
+
+def runner_name() -> str:
+    """Host, worker and process that own a claim."""
+    return f"{_Runner.worker}:{os.getpid()}"
+
+
+def worker_prefix() -> str:
+    """What the names of all runners of this worker start with."""
+    return f"{_Runner.worker}:"
+
+
+class StageTask(Task):  # type: ignore[misc]  # celery ships no types
+    """Base of all stages: a delivery that has nothing to do ends quietly, with the first one's receipt if there is one."""
+
+    abstract = True
+    typing = False
+
+    def __call__(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Run the stage for one delivery of its message; answers with a receipt of ids and counts."""
+        begun = time.perf_counter()
+        try:
+            receipt: dict[str, Any] = self.run(payload)
+        except AlreadyDoneError as error:
+            return error.receipt or {"state": error.state}
+        except (NotReadyError, LostLeaseError) as error:
+            log.info("operations.delivery_skipped", stage=self.name, reason=str(error))
+            return {"state": "skipped"}
+        except RejectedError as error:
+            log.error("operations.delivery_refused", stage=self.name, reason=str(error))  # noqa: TRY400 - no traceback: nothing here is a bug
+            return {"state": "refused"}
+        finally:
+            TASK_SECONDS.labels(task=self.name).observe(time.perf_counter() - begun)
+        return receipt
+
+
+Body = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def stage_task(name: str) -> Callable[[Body], Body]:
+    """Register a function as the task of a stage; the name is also its route."""
+    register: Callable[[Body], Body] = app.task(name=name, base=StageTask)
+    return register
+
+
+@contextmanager
+def claimed(payload: dict[str, Any]) -> Iterator[ClaimedStep]:
+    """Own the step of a message while the block runs; the block settles it in the transaction of its effect.
+
+    An error in the block ends here: it is written to the step by its kind, and the block's receipt says so.
+    Raises: RejectedError for a payload that cannot be read; AlreadyDoneError and NotReadyError when there is nothing to
+    do; LostLeaseError when somebody else took the step.
+    """
+    job = StepJob.parse(payload)
+    chosen = storage.open().settings
+    with connection() as conn:
+        step = steps.claim(conn, job.step_id, owner=runner_name(), lease=chosen.lease, cap=chosen.max_attempts)
+    structlog.contextvars.bind_contextvars(
+        operation_id=str(step.operation_id), namespace_id=step.namespace_id, trace_id=str(step.trace_id)
+    )
+    try:
+        with _Heartbeat.kept(step, chosen):
+            yield step
+    except LostLeaseError:
+        raise
+    except RejectedError as error:
+        _end(step, StepState.FAILED, str(error))
+    except TransientError as error:
+        _postpone(step, chosen, str(error))
+    except Exception as error:  # noqa: BLE001 - a bug in the stage must become a state, or it would be lost
+        _count_error(step, chosen, error)
+    except (SystemExit, KeyboardInterrupt):
+        _patiently(step, lambda: _give_back(step, chosen, timedelta(0), counted=False, error=None))
+        raise
+
+
+def tell(step: ClaimedStep, event: Event) -> None:
+    """Emit an event with the ids of its step."""
+    emit(event, step_id=step.id, unit=step.unit)
+
+
+def _end(step: ClaimedStep, state: StepState, reason: str) -> None:
+    def end() -> None:
+        with connection() as conn:
+            steps.end(conn, step, state, error=reason[:_REASON_CHARS])
+
+    if _patiently(step, end):
+        step.receipt = {"state": state.value, "reason": reason[:_REASON_CHARS]}
+        emit(StepFailed(step.stage, step.id, state.value, step.attempts, reason[:_REASON_CHARS]))
+
+
+def _postpone(step: ClaimedStep, chosen: Settings, reason: str) -> None:
+    """Give the step back until later; waiting for others is not an attempt, but it ends after `retry_for`."""
+    over: list[bool] = []
+
+    def postpone() -> None:
+        with connection() as conn:
+            waits, late = steps.waited(conn, step.id)
+            over.append(late)
+        delay = backoff(waits, chosen.retry_base, chosen.retry_cap, (step.id % 16) / 16)
+        if not late:
+            _give_back(step, chosen, delay, counted=False, error=reason)
+            emit(StepPostponed(step.stage, step.id, int(delay.total_seconds() * 1000), reason))
+
+    if _patiently(step, postpone):
+        step.receipt = {"state": "postponed", "reason": reason}
+        if over[-1]:
+            _end(step, StepState.FAILED, f"gave up waiting: {reason}")
+
+
+def _count_error(step: ClaimedStep, chosen: Settings, error: Exception) -> None:
+    """A bug: the attempt counts, and the last one makes the step dead."""
+    reason = describe(error)
+    frames = traceback.format_tb(error.__traceback__)
+    log.error("operations.step_raised", stage=step.stage, step_id=step.id, reason=reason, traceback="".join(frames))
+    if step.attempts >= chosen.max_attempts:
+        _end(step, StepState.DEAD, reason)
+        return
+    delay = backoff(step.attempts - 1, chosen.retry_base, chosen.retry_cap)
+    if _patiently(step, lambda: _give_back(step, chosen, delay, counted=True, error=reason)):
+        step.receipt = {"state": "errored", "reason": reason}
+        emit(StepErrored(step.stage, step.id, step.attempts, reason))
+
+
+def describe(error: Exception) -> str:
+    """Type and place of an error. Its message is left out: it may hold stored text."""
+    frame = traceback.extract_tb(error.__traceback__)[-1] if error.__traceback__ else None
+    place = f" in {os.path.basename(frame.filename)}:{frame.lineno}" if frame else ""  # noqa: PTH119 - a name, not a file
+    return f"{type(error).__name__}{place}"
+
+
+def _give_back(step: ClaimedStep, chosen: Settings, delay: timedelta, *, counted: bool, error: str | None) -> None:
+    with connection() as conn:
+        sweep.announce(conn, step, delay)
+        steps.give_back(conn, step, delay=delay, nudge_after=chosen.nudge_after, counted=counted, error=error)
+
+
+def _patiently(step: ClaimedStep, action: Callable[[], None]) -> bool:
+    """Repeat a write to the step's row while PostgreSQL is away; False when the step is not ours any more."""
+    deadline = time.monotonic() + _GIVE_BACK_FOR_S
+    while True:
+        try:
+            action()
+        except LostLeaseError:
+            return False
+        except TransientError:
+            if time.monotonic() > deadline:
+                log.warning("operations.step_left_to_its_lease", step_id=step.id)
+                return False
+            time.sleep(_GIVE_BACK_PAUSE_S)
+        else:
+            return True
+
+
+class _Heartbeat:
+    """One thread per process renews the leases of the steps that run in it."""
+
+    _lock = threading.Lock()
+    _running: dict[int, ClaimedStep] = {}  # noqa: RUF012 - one per process
+    _thread: threading.Thread | None = None
+
+    @classmethod
+    @contextmanager
+    def kept(cls, step: ClaimedStep, chosen: Settings) -> Iterator[None]:
+        with cls._lock:
+            cls._running[step.id] = step
+            if cls._thread is None or not cls._thread.is_alive():
+                cls._thread = threading.Thread(target=cls._beat, args=(chosen.lease,), name="heartbeat", daemon=True)
+                cls._thread.start()
+        try:
+            yield
+        finally:
+            with cls._lock:
+                cls._running.pop(step.id, None)
+
+    @classmethod
+    def _beat(cls, lease: timedelta) -> None:
+        while True:
+            time.sleep(lease.total_seconds() / 3)
+            with cls._lock:
+                running = list(cls._running.values())
+            for step in running:
+                cls._renew(step, lease)
+
+    @classmethod
+    def _renew(cls, step: ClaimedStep, lease: timedelta) -> None:
+        try:
+            with connection() as conn:
+                kept = steps.renew(conn, step, lease)
+        except (TransientError, RuntimeError) as error:
+            log.warning("operations.heartbeat_missed", step_id=step.id, error=type(error).__name__)
+            return
+        with cls._lock:
+            still = step.id in cls._running
+        if still and not kept:
+            log.warning("operations.lease_lost", step_id=step.id, stage=step.stage)
+
+    @classmethod
+    def forget_after_fork(cls) -> None:
+        cls._lock = threading.Lock()
+        cls._running = {}
+        cls._thread = None
+
+
+os.register_at_fork(after_in_child=_Heartbeat.forget_after_fork)

@@ -1,0 +1,162 @@
+"""Ticks of beat: short, idempotent, and safe when two of them meet. What one leaves, the next one does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from isotherm import storage
+from isotherm.pipeline import stages
+from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.events import (
+    MessagesRelayed,
+    PassesRequested,
+    RowsPurged,
+    StepsRecovered,
+    TailsRefreshed,
+    TouchesApplied,
+)
+from isotherm.pipeline.payloads import TailRefresh
+from isotherm.storage.postgres import outbox, sweep, tier_plan, tier_touch
+from isotherm.storage.postgres.pool import connection
+from isotherm.tasks import broker, passes
+from isotherm.tasks.app import app
+from isotherm.tasks.observe import TASK_SECONDS, emit
+from isotherm.tasks.publish import publish
+
+log = structlog.get_logger("isotherm")
+
+# One tick publishes or takes back at most this many before it makes room for other work.
+_BATCH = 200
+_BATCHES = 25
+
+Tick = Callable[..., dict[str, Any]]
+
+
+def tick(name: str) -> Callable[[Tick], Tick]:
+    """Register a tick; what it cannot reach now is left to the next one, with a line in the log."""
+
+    def register(body: Tick) -> Tick:
+        def run(*args: Any) -> dict[str, Any]:  # noqa: ANN401 - one payload or none
+            begun = time.perf_counter()
+            try:
+                return body(*args)
+            except TransientError as error:
+                log.warning("tick.postponed", tick=name, reason=str(error))
+                return {"state": "postponed"}
+            finally:
+                TASK_SECONDS.labels(task=name).observe(time.perf_counter() - begun)
+
+        run.__doc__ = body.__doc__
+        registered: Tick = app.task(name=name)(run)
+        return registered
+
+    return register
+
+
+@tick(stages.RELAY)
+def relay() -> dict[str, Any]:
+    """Publish the messages that their producer did not, and drop those that nobody needs any more."""
+    storage.open()
+    published = dropped = 0
+    with connection() as conn:
+        dropped = outbox.prune(conn)
+    for _ in range(_BATCHES):
+        with connection() as conn:
+            messages = outbox.due(conn, _BATCH)
+            out = publish(messages)
+            outbox.remove(conn, out)
+        published += len(out)
+        if len(messages) < _BATCH or len(out) < len(messages):
+            break
+    if published:
+        emit(MessagesRelayed(published, dropped))
+    return {"published": published, "dropped": dropped}
+
+
+@tick(stages.SWEEP)
+def sweep_operations() -> dict[str, Any]:
+    """Take back steps whose runner was lost, and announce again the steps whose message was."""
+    chosen = storage.open().settings
+    with connection() as conn:
+        swept = sweep.expired(
+            conn, cap=chosen.max_attempts, delay=chosen.retry_base, nudge_after=chosen.nudge_after, limit=_BATCH
+        )
+    with connection() as conn:
+        waiting = sweep.waiting(conn)
+    nudged = 0
+    for queue, steps in waiting.items():
+        # While the broker holds as many messages as there are steps to claim, none is lost: they are just waiting.
+        lost = steps - broker.depth(queue)
+        if lost > 0:
+            with connection() as conn:
+                nudged += sweep.nudge(conn, queue, base=chosen.nudge_after, limit=min(lost, _BATCH * _BATCHES))
+    if swept.requeued or swept.dead or nudged:
+        emit(StepsRecovered(len(swept.requeued), len(swept.dead), nudged))
+    return {"requeued": len(swept.requeued), "dead": len(swept.dead), "nudged": nudged}
+
+
+@tick(stages.TOUCH)
+def touch() -> dict[str, Any]:
+    """Count the accesses that were buffered in Redis into the rows."""
+    opened = storage.open()
+    changed = 0
+    for _ in range(_BATCHES):
+        batch = opened.touches.take(datetime.now(UTC))
+        if batch is None:
+            break
+        with connection() as conn:
+            changed += tier_touch.apply(
+                conn,
+                batch.id,
+                batch.counts,
+                batch.taken_at,
+                promote_access=opened.settings.tier.promote_access,
+            )
+        opened.touches.remove(batch)
+    if changed:
+        emit(TouchesApplied(changed))
+    return {"records": changed}
+
+
+@tick(stages.DUE)
+def due() -> dict[str, Any]:
+    """Ask for a migration pass over every namespace that is due."""
+    storage.open()
+    with connection() as conn:
+        namespace_ids = tier_plan.due(conn)
+    requested = sum(passes.request(namespace_id).new for namespace_id in namespace_ids)
+    if requested:
+        emit(PassesRequested(requested))
+    return {"namespaces": requested}
+
+
+@tick(stages.PURGE)
+def purge() -> dict[str, Any]:
+    """Delete steps and operations whose time is over."""
+    chosen = storage.open().settings
+    steps = operations = 0
+    for _ in range(_BATCHES):
+        with connection() as conn:
+            gone = sweep.purge(conn, keep_steps=chosen.keep_steps, keep_operations=chosen.keep_operations)
+        steps, operations = steps + gone[0], operations + gone[1]
+        if not any(gone):
+            break
+    if steps or operations:
+        emit(RowsPurged(steps, operations))
+    return {"steps": steps, "operations": operations}
+
+
+@tick(stages.REFRESH)
+def refresh(payload: dict[str, Any]) -> dict[str, Any]:
+    """Drop the hot tails of namespaces that Redis could not be told about."""
+    wanted = TailRefresh.parse(payload)
+    opened = storage.open()
+    for namespace_id in wanted.namespace_ids:
+        opened.tail.invalidate(namespace_id)
+    emit(TailsRefreshed(len(wanted.namespace_ids)))
+    return {"namespaces": len(wanted.namespace_ids)}

@@ -1,0 +1,146 @@
+"""Stages of tiered memory: index, plan, migrate, restore, report."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from isotherm import storage
+from isotherm.pipeline import stages, text
+from isotherm.pipeline.events import (
+    MigrationPlanned,
+    MigrationReported,
+    RecordsIndexed,
+    RecordsMoved,
+    RecordsRestored,
+)
+from isotherm.pipeline.payloads import FanOut, StepRef
+from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, plan_batches, plan_migration
+from isotherm.pipeline.tier.policy import Policy
+from isotherm.storage.postgres import operations, outbox, steps, tier_index, tier_move, tier_plan
+from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.steps import ClaimedStep, NewStep
+from isotherm.tasks.canvas import FAN_OUT
+from isotherm.tasks.publish import publish_after_commit
+from isotherm.tasks.stage import claimed, stage_task, tell
+
+_STAGES_OF_KIND = {
+    BatchKind.LIFT_AND_LOWER: stages.MIGRATE,
+    BatchKind.EVICT: stages.MIGRATE,
+    BatchKind.RESTORE: stages.RESTORE,
+    BatchKind.ARCHIVE: stages.ARCHIVE,
+}
+_REPORTED = (stages.MIGRATE, stages.RESTORE, stages.ARCHIVE)
+
+
+@stage_task(stages.INDEX)
+def index(payload: dict[str, Any]) -> dict[str, Any]:
+    """Write the words of new and changed records into the index."""
+    with claimed(payload) as step:
+        with connection() as conn:
+            found = tier_index.unindexed(conn, step.input["keys"])
+        words = [(record, text.terms(record.text)) for record in found]
+        with connection() as conn:
+            indexed = tier_index.write_terms(conn, words)
+            step.settle(conn, {"records": len(step.input["keys"]), "indexed": indexed}, is_result=True)
+        tell(step, RecordsIndexed(indexed))
+    return step.receipt
+
+
+@stage_task(stages.PLAN)
+def plan(payload: dict[str, Any]) -> dict[str, Any]:
+    """Decide what a pass over one namespace moves, and write the steps that move it."""
+    with claimed(payload) as step:
+        policy = Policy.parse(step.input["policy"])
+        namespace_id = int(step.input["namespace_id"])
+        with connection() as conn:
+            tier_plan.begin_pass(conn, namespace_id)
+            snapshot = tier_plan.snapshot(conn, namespace_id, policy, datetime.now(UTC))
+            planned = plan_migration(snapshot, policy, datetime.now(UTC))
+            batches = plan_batches(planned, policy.batch_size)
+            messages = [_fan_out(conn, step, batches)] if batches else []
+            if not batches:
+                tier_plan.finish_pass(conn, namespace_id, policy, moved=0)
+            step.settle(conn, _plan_receipt(planned, batches), is_result=not batches)
+        publish_after_commit(messages)
+        tell(step, MigrationPlanned(len(planned.moves), len(batches), planned.truncated))
+    return step.receipt
+
+
+def _plan_receipt(planned: MigrationPlan, batches: list[Batch]) -> dict[str, Any]:
+    counts = {} if batches else {"promoted": 0, "demoted": 0, "evicted": 0, "set_aside": 0, "unfinished": 0}
+    return {"moves": len(planned.moves), "batches": len(batches), "truncated": planned.truncated, **counts}
+
+
+def _fan_out(conn: Connection, step: ClaimedStep, batches: list[Batch]) -> Message:
+    """Write the steps of a pass: batches side by side, summaries before their archive, the report last."""
+    patience = storage.open().patience
+    new: list[NewStep] = []
+    for number, batch in enumerate(batches):
+        unit, moves = str(number), {"moves": tier_move.encode(batch.moves)}
+        waits: tuple[str, ...] = ()
+        if batch.kind is BatchKind.ARCHIVE:
+            new.append(NewStep(stages.SUMMARIZE, moves, unit))
+            waits = (f"{stages.SUMMARIZE}/{unit}",)
+        new.append(NewStep(_STAGES_OF_KIND[batch.kind], moves, unit, waits))
+    report_input = {"namespace_id": step.input["namespace_id"], "policy": step.input["policy"]}
+    new.append(NewStep(stages.REPORT, report_input, waits_for=(*_REPORTED, stages.SUMMARIZE)))
+    ids = steps.add(conn, step.operation_id, new, retry_for=patience.retry_for, nudge_after=patience.nudge_after)
+    lines: dict[str, list[StepRef]] = {}
+    for step_id, one in zip(ids[:-1], new[:-1], strict=True):
+        lines.setdefault(one.unit, []).append(StepRef(step_id=step_id, stage=one.stage))
+    wanted = FanOut(
+        trace_id=step.trace_id,
+        operation_id=step.operation_id,
+        header=list(lines.values()),
+        body=StepRef(step_id=ids[-1], stage=stages.REPORT),
+    )
+    return outbox.enqueue(
+        conn, FAN_OUT, wanted.model_dump(mode="json"), operation_id=step.operation_id, delay=patience.grace
+    )
+
+
+@stage_task(stages.MIGRATE)
+def migrate(payload: dict[str, Any]) -> dict[str, Any]:
+    """Move a batch of records whose bodies stay where they are, or evict it where the policy asks for that."""
+    with claimed(payload) as step:
+        with connection() as conn:
+            moved = tier_move.shift(conn, step.operation_id, tier_move.decode(step.input["moves"]))
+            step.settle(conn, moved.receipt())
+        counts = {name: step.receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
+        tell(step, RecordsMoved(**counts, set_aside=len(moved.set_aside)))
+    return step.receipt
+
+
+@stage_task(stages.RESTORE)
+def restore(payload: dict[str, Any]) -> dict[str, Any]:
+    """Bring a batch of cold records back, byte for byte."""
+    with claimed(payload) as step:
+        with connection() as conn:
+            moved = tier_move.restore(conn, step.operation_id, tier_move.decode(step.input["moves"]))
+            step.settle(conn, moved.receipt(), is_result=True)
+        tell(step, RecordsRestored(len(moved.moves), len(moved.set_aside)))
+    return step.receipt
+
+
+@stage_task(stages.REPORT)
+def report(payload: dict[str, Any]) -> dict[str, Any]:
+    """Sum up a pass from its steps, and note when the namespace is due again."""
+    with claimed(payload) as step:
+        policy = Policy.parse(step.input["policy"])
+        with connection() as conn:
+            parts = [s for s in operations.steps_of(conn, step.operation_id) if s.stage in _REPORTED]
+            totals = _totals([s.receipt or {} for s in parts if s.state == "done"])
+            totals["unfinished"] = sum(s.state != "done" for s in parts)
+            moved = totals["promoted"] + totals["demoted"] + totals["evicted"]
+            tier_plan.finish_pass(conn, int(step.input["namespace_id"]), policy, moved=moved)
+            step.settle(conn, totals, is_result=True)
+        tell(step, MigrationReported(**totals))
+    return step.receipt
+
+
+def _totals(receipts: list[dict[str, Any]]) -> dict[str, int]:
+    totals = {name: sum(int(r.get(name, 0)) for r in receipts) for name in ("promoted", "demoted", "evicted")}
+    totals["set_aside"] = sum(len(r.get("set_aside", {})) for r in receipts)
+    return totals

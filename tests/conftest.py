@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+import redis
+from harness import Processes
+from psycopg import sql
+
+from isotherm import storage
+from isotherm.storage import settings as settings_module
+from isotherm.storage.embedded import Embedded, Endpoints
+from isotherm.storage.opened import Storage
+from isotherm.storage.postgres.migrate import migrate
+
+# Short enough that a lost runner is found within a test, long enough that a busy machine loses none by itself.
+PACE = {
+    "ISOTHERM_LEASE": "3",
+    "ISOTHERM_TICK": "0.5",
+    "ISOTHERM_TOUCH_TICK": "0.5",
+    "ISOTHERM_RECONCILE_TICK": "600",
+    "ISOTHERM_RETRY_BASE": "0.2",
+    "ISOTHERM_OUTBOX_GRACE": "2",
+    "ISOTHERM_NUDGE_AFTER": "2",
+    "ISOTHERM_SOFT_SHUTDOWN": "5",
+    "ISOTHERM_LOG_JSON": "true",
+}
+
+
+@pytest.fixture(scope="session")
+def base_dir() -> Iterator[Path]:
+    """A folder that the servers' user can reach, unlike pytest's own."""
+    base = Path(tempfile.mkdtemp(prefix="isotherm-tests-"))
+    base.chmod(0o755)
+    yield base
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def endpoints(base_dir: Path) -> Iterator[Endpoints]:
+    servers = Embedded(base_dir / "data", system_dir=base_dir / "system")
+    yield servers.start()
+    servers.stop()
+
+
+def _database(endpoints: Endpoints, name: str) -> str:
+    return endpoints.postgres_dsn.rsplit("/", 1)[0] + f"/{name}"
+
+
+@pytest.fixture(scope="session")
+def template(endpoints: Endpoints) -> str:
+    """A migrated database that tests clone."""
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute("CREATE DATABASE isotherm_template")
+    migrate(_database(endpoints, "isotherm_template"))
+    return "isotherm_template"
+
+
+@pytest.fixture
+def dsn(endpoints: Endpoints, template: str) -> Iterator[str]:
+    """A migrated database of the test's own."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+    yield _database(endpoints, name)
+    storage.close()
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def client(endpoints: Endpoints) -> Iterator[redis.Redis]:
+    """The Redis of the tests, empty."""
+    found = redis.Redis.from_url(endpoints.redis_url)
+    found.flushall()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def environment(
+    dsn: str, endpoints: Endpoints, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, str]:
+    """The settings of the test and of every process it starts."""
+    assert client.ping()
+    values = {
+        **PACE,
+        "ISOTHERM_POSTGRES_DSN": dsn,
+        "ISOTHERM_REDIS_URL": endpoints.redis_url,
+        "ISOTHERM_DATA_DIR": str(tmp_path / "data"),
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)
+    settings_module.settings.cache_clear()
+    return values
+
+
+@pytest.fixture
+def opened(environment: dict[str, str]) -> Iterator[Storage]:
+    """Storage of the test's own process, over real servers."""
+    assert environment
+    yield storage.open()
+    storage.close()
+    settings_module.settings.cache_clear()
+
+
+@pytest.fixture
+def processes(environment: dict[str, str], tmp_path: Path) -> Iterator[Processes]:
+    started = Processes(environment, tmp_path)
+    yield started
+    started.stop()
