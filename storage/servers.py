@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import psycopg
 import redis
@@ -50,9 +51,11 @@ def result_url(settings: Settings) -> str:
     if settings.redis_url is None:
         return embedded(settings).endpoints().broker_url
     url = settings.redis_url.get_secret_value()
-    if url.startswith("unix://"):
-        return url.replace("unix://", "redis+socket://", 1).replace("?db=", "?virtual_host=")
-    return url
+    if not url.startswith("unix://"):
+        return url
+    parts = urlsplit(url)
+    query = urlencode([("virtual_host" if name == "db" else name, value) for name, value in parse_qsl(parts.query)])
+    return f"redis+socket://{parts.netloc}{parts.path}" + (f"?{query}" if query else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,19 @@ def check(settings: Settings) -> list[Fault]:
         if down:
             faults.append(Fault(f"embedded {' and '.join(down)} not running: run `isotherm up`", lasting=False))
     return faults
+
+
+def probe(settings: Settings) -> None:
+    """Ask PostgreSQL once, quickly.
+
+    Raises: UnavailableError when it cannot be reached; RejectedError when it does not fit or is not migrated.
+    """
+    try:
+        _check_postgres(settings)
+    except UnavailableError as error:
+        if settings.postgres_dsn is None:
+            raise UnavailableError("the embedded PostgreSQL does not run: start it by `isotherm up`") from error
+        raise
 
 
 def _check_postgres(settings: Settings) -> None:

@@ -7,8 +7,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
+import psycopg
+import redis
+from psycopg.conninfo import conninfo_to_dict
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings.exceptions import SettingsError
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.tier.policy import Policy
@@ -28,6 +32,11 @@ def _positive(value: timedelta) -> timedelta:
     if value <= timedelta(0):
         raise ValueError("must be longer than zero")
     return value
+
+
+def _demand_scheme(value: SecretStr, *schemes: str) -> None:
+    if value.get_secret_value().partition("://")[0] not in schemes:
+        raise ValueError(f"must start with {' or '.join(f'{scheme}://' for scheme in schemes)}")
 
 
 Duration = Annotated[timedelta, BeforeValidator(_seconds), AfterValidator(_positive)]
@@ -84,6 +93,28 @@ class Settings(BaseSettings):
     metrics_port: int | None = Field(None, ge=1, le=65535, description="Loopback port of the worker's Prometheus page")
     log_json: bool = Field(default=True, description="Logs as JSON lines; off: for people")
 
+    @field_validator("postgres_dsn")
+    @classmethod
+    def _is_libpq(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            _demand_scheme(value, "postgresql", "postgres")
+            try:
+                conninfo_to_dict(value.get_secret_value())
+            except psycopg.Error:
+                raise ValueError("libpq cannot read it") from None  # its message would quote a part of it
+        return value
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_redis(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            _demand_scheme(value, "redis", "rediss", "unix")
+            try:
+                redis.ConnectionPool.from_url(value.get_secret_value())  # parses, and connects to nothing
+            except (ValueError, TypeError):
+                raise ValueError("not a URL of Redis") from None
+        return value
+
     @field_validator("data_dir")
     @classmethod
     def _absolute(cls, value: Path) -> Path:
@@ -101,3 +132,6 @@ def settings() -> Settings:
     except ValidationError as error:
         found = sorted({f"ISOTHERM_{'.'.join(map(str, e['loc']))}".upper() for e in error.errors(include_input=False)})
         raise RejectedError(f"settings: invalid {', '.join(found)}") from None
+    except SettingsError as error:  # JSON that cannot be read; the message names the field
+        found = [f"ISOTHERM_{name}".upper() for name in Settings.model_fields if f'"{name}"' in str(error)]
+        raise RejectedError(f"settings: invalid {', '.join(found) or 'JSON'}") from None

@@ -10,7 +10,7 @@ from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.ranking import ScoreParts, rank, select
+from isotherm.pipeline.tier.ranking import Lexical, ScoreParts, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_write
@@ -93,6 +93,7 @@ class TierMemory:
         weights: RecallWeights | None = None,
         now: datetime | None = None,
         touch: bool = True,
+        lexical: Lexical = Lexical.RARITY,
     ) -> Recall:
         """The records of a scope that matter most for a query, in chronological order.
 
@@ -107,7 +108,7 @@ class TierMemory:
             return Recall()
         quota = max(_MIN_QUOTA, _PER_WANTED * normal.total)
         with connection() as conn:
-            found = tier_recall.candidates(conn, scope, query, tiers, tier_recall.Quotas(quota, quota))
+            found = tier_recall.candidates(conn, scope, query, tiers, tier_recall.Quotas(quota, quota), lexical)
             chosen = select(rank(found.candidates, weights or RecallWeights(), moment), normal)
             rows = tier_recall.records(conn, [s.candidate.key for s in chosen], scope, moment)
         items = [Recalled(rows[s.candidate.key], s.parts, s.candidate.legs) for s in chosen if s.candidate.key in rows]
@@ -123,7 +124,9 @@ class TierMemory:
         """
         if not 1 <= limit <= MOST:
             raise RejectedError(f"limit: from 1 to {MOST}")
-        place = namespaces.resolve(namespace)
+        place = namespaces.find(namespace)
+        if place is None:
+            return []
         try:
             hit, generation = self._tail.read(place.namespace_id, limit)
         except UnavailableError:

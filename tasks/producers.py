@@ -8,7 +8,7 @@ No worker, and not even the broker, has to be up for a producer to answer; Postg
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,7 +17,7 @@ from uuid_utils.compat import uuid7
 
 from isotherm import storage
 from isotherm.pipeline import stages
-from isotherm.pipeline.clean import clean_name
+from isotherm.pipeline.clean import clean_metadata, clean_name
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
@@ -28,12 +28,13 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.pipeline.transcript import TranscriptLine
-from isotherm.storage.postgres import namespaces, operations, tier_move, tier_recall, tier_write
+from isotherm.storage.postgres import namespaces, operations, outbox, sweep, tier_move, tier_recall, tier_write
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_write import Placed
+from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Recall
 from isotherm.tasks import passes
 from isotherm.tasks.observe import emit
@@ -41,6 +42,7 @@ from isotherm.tasks.publish import publish_after_commit, put_back, take_sent
 
 __all__ = [
     "Accepted",
+    "cancel",
     "operation",
     "recall",
     "reconcile",
@@ -48,6 +50,7 @@ __all__ = [
     "remember_messages",
     "remember_records",
     "restore",
+    "retry",
 ]
 
 MAX_BATCH = 1_000
@@ -146,7 +149,7 @@ def _store(pairs: Sequence[tuple[Namespace, NewRecord]], *, key: str | None) -> 
     if len({namespace.bank for namespace, _ in pairs}) > 1:
         raise RejectedError("the records of one call belong to one bank")
     opened = storage.open()
-    rows = [_placed(namespace, record, opened.settings.max_content) for namespace, record in pairs]
+    rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
     new = _operation(rows, pairs[0][0], key)
     sent = take_sent()
     try:
@@ -161,8 +164,10 @@ def _store(pairs: Sequence[tuple[Namespace, NewRecord]], *, key: str | None) -> 
     return Accepted(done.operation_id, ids, new=done.message is not None, written=len(done.written))
 
 
-def _placed(namespace: Namespace, record: NewRecord, max_bytes: int) -> Placed:
-    cleaned = record.cleaned(max_bytes=max_bytes)
+def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:
+    if record.metadata:
+        record = replace(record, metadata=clean_metadata(record.metadata, limits.max_metadata))
+    cleaned = record.cleaned(max_bytes=limits.max_content)
     if cleaned.tier is Tier.COLD:
         raise RejectedError("tier: a new record starts hot or warm; it goes cold by a pass, with a summary")
     return Placed(namespaces.resolve(namespace), cleaned)
@@ -225,7 +230,9 @@ def restore(namespace: Namespace, ids: Sequence[str]) -> Accepted:
     wanted = list(dict.fromkeys(ids))
     if not 1 <= len(wanted) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} records can be restored at once, not {len(wanted)}")
-    place = namespaces.resolve(namespace)
+    place = namespaces.find(namespace)
+    if place is None:
+        raise RejectedError("this namespace has no records")
     with connection() as conn:
         found = tier_recall.by_id(conn, namespace, wanted, datetime.now(UTC))
     if missing := len(wanted) - len(found):
@@ -245,3 +252,34 @@ def operation(operation_id: UUID) -> Operation:
     storage.open()
     with connection() as conn:
         return operations.get(conn, operation_id)
+
+
+def retry(operation_id: UUID) -> int:
+    """Run the failed, dead and cancelled steps of an operation again; returns how many steps are open now.
+
+    Raises: RejectedError when there is no such operation, or nothing of it failed.
+    """
+    patience = storage.open().patience
+    with connection() as conn:
+        known = operations.get(conn, operation_id)
+        opened = operations.reopen(conn, operation_id, retry_for=patience.retry_for, nudge_after=patience.nudge_after)
+        messages = [
+            outbox.enqueue(
+                conn,
+                outbox.STEP,
+                sweep.message_payload(stage, step_id, str(operation_id), str(known.trace_id)),
+                operation_id=operation_id,
+                step_id=step_id,
+                delay=patience.grace,
+            )
+            for step_id, stage in opened
+        ]
+    publish_after_commit(messages)
+    return len(opened)
+
+
+def cancel(operation_id: UUID) -> Operation:
+    """Stop what has not ended of an operation. Raises: RejectedError when there is no such operation or it is final."""
+    storage.open()
+    with connection() as conn:
+        return operations.cancel(conn, operation_id)

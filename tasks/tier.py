@@ -61,7 +61,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             batches = plan_batches(planned, policy.batch_size)
             messages = [_fan_out(conn, step, batches)] if batches else []
             if not batches:
-                tier_plan.finish_pass(conn, namespace_id, policy, moved=0)
+                tier_plan.finish_pass(conn, namespace_id, policy, moved=0, held_until=planned.held_until)
             step.settle(conn, _plan_receipt(planned, batches), is_result=not batches)
         publish_after_commit(messages)
         tell(step, MigrationPlanned(len(planned.moves), len(batches), planned.truncated))

@@ -83,13 +83,25 @@ def client(endpoints: Endpoints) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture
+def pace() -> dict[str, str]:
+    """Settings of a module's own, over `PACE`; a module overrides this fixture."""
+    return {}
+
+
+@pytest.fixture
 def environment(
-    dsn: str, endpoints: Endpoints, client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dsn: str,
+    endpoints: Endpoints,
+    client: redis.Redis,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    pace: dict[str, str],
 ) -> dict[str, str]:
     """The settings of the test and of every process it starts."""
     assert client.ping()
     values = {
         **PACE,
+        **pace,
         "ISOTHERM_POSTGRES_DSN": dsn,
         "ISOTHERM_REDIS_URL": endpoints.redis_url,
         "ISOTHERM_DATA_DIR": str(tmp_path / "data"),

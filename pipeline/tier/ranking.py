@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.records import Tier
@@ -11,6 +12,15 @@ from isotherm.pipeline.tier.weights import RecallWeights
 
 RECENCY_HOURS = 168.0
 _SPEC_WORD_BYTES = 2
+_K1 = 0.9
+_B = 0.4
+
+
+class Lexical(StrEnum):
+    """How the words of a query are compared with those of a record."""
+
+    RARITY = "rarity"  # rare words count more: `rarity_match`
+    OVERLAP = "overlap"  # the specification's own measure: `lexical_overlap`
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,23 @@ def lexical_overlap(query_terms: Collection[int | str], doc_terms: Collection[in
     if not query or not doc:
         return 0.0
     return len(query & doc) / max(len(query), len(doc))
+
+
+def rarity_match(shared_weight: float, query_weight: float, size: int, typical_size: float) -> float:
+    """Return how much of a query's information a record has: BM25 over distinct words, scaled into [0, 1].
+
+    A plain overlap rates a greeting above the sentence that answers, since every word counts the same and length only
+    divides. Here rare words count more and length only dampens.
+
+    Args: shared_weight, query_weight: sums of the weights of the shared and of all query words; size: words of the
+        record; typical_size: mean words of the records it is compared with. k1 0.9 and b 0.4 are the usual values for
+        short texts (Anserini's defaults).
+    """
+    if query_weight <= 0 or shared_weight <= 0:
+        return 0.0
+    length = size / typical_size if typical_size > 0 else 1.0
+    dampening = (1 + _K1 * (1 - _B)) / (1 + _K1 * (1 - _B + _B * length))
+    return min(1.0, shared_weight / query_weight * dampening)
 
 
 def spec_tokens(text: str) -> frozenset[str]:

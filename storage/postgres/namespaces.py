@@ -10,17 +10,22 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.storage.postgres.pool import Connection, connection
 
-_RESOLVE = """
+# A lookup first: an insert that finds its row would wait for every writer that holds a reference to it. For the same
+# reason the update that makes a conflict return its row names no key column.
+_FIND = """
+SELECT n.id, n.bank_id FROM namespaces AS n WHERE n.id = ({lookup})"""
+
+_MAKE = """
 WITH wanted AS (SELECT %(tenant)s::text AS tenant, %(scope)s::text AS scope, %(agent)s::text AS agent,
                        %(session)s::text AS session, %(run)s::text AS run),
 bank AS (
     INSERT INTO banks (tenant, agent) SELECT tenant, agent FROM wanted
-    ON CONFLICT (tenant, agent) DO UPDATE SET agent = excluded.agent RETURNING id
+    ON CONFLICT (tenant, agent) DO UPDATE SET created_at = banks.created_at RETURNING id
 )
-INSERT INTO namespaces (bank_id, tenant, scope, agent, session, run)
+INSERT INTO namespaces AS n (bank_id, tenant, scope, agent, session, run)
 SELECT bank.id, w.tenant, w.scope, w.agent, w.session, w.run FROM wanted AS w, bank
-ON CONFLICT (tenant, scope, agent, session, run) DO UPDATE SET agent = excluded.agent
-RETURNING id, bank_id"""
+ON CONFLICT (tenant, scope, agent, session, run) DO UPDATE SET created_at = n.created_at
+RETURNING n.id, n.bank_id"""
 
 _LIST = """
 SELECT n.id, n.bank_id, n.tenant, n.scope, n.agent, n.session, n.run, n.due_at FROM namespaces AS n
@@ -59,13 +64,27 @@ def resolve(namespace: Namespace) -> Place:
 
     Raises: UnavailableError and TransientError as the pool does.
     """
-    place = _known(namespace.key)
+    place = find(namespace)
     if place is None:
         with connection() as conn:
-            row = conn.execute(_RESOLVE, columns(namespace)).fetchone()
+            row = conn.execute(_MAKE, columns(namespace)).fetchone()
         assert row is not None  # noqa: S101 - INSERT RETURNING answers with one row
-        place = Place(int(row[0]), int(row[1]))
-        _PLACES[namespace.key] = place
+        place = _PLACES[namespace.key] = Place(int(row[0]), int(row[1]))
+    return place
+
+
+def find(namespace: Namespace) -> Place | None:
+    """The ids of a namespace, None when nothing was ever written to it; for reads, which make none.
+
+    Raises: as `resolve`.
+    """
+    place = _known(namespace.key)
+    if place is None:
+        values = {f"scope_{name}": value for name, value in columns(namespace).items()}
+        with connection() as conn:
+            row = conn.execute(_FIND.format(lookup=_namespace_lookup(namespace)), values).fetchone()
+        if row is not None:
+            place = _PLACES[namespace.key] = Place(int(row[0]), int(row[1]))
     return place
 
 
@@ -101,19 +120,33 @@ def predicate(scope: Scope, alias: str = "r") -> tuple[str, dict[str, Any]]:
     Names are resolved inside the query. An equality against NULL would not use the unique index, hence the spelling.
     """
     if scope.namespace is not None:
-        values: dict[str, Any] = columns(scope.namespace)
-        found = _lookup("namespaces", tuple(k for k, v in sorted(values.items()) if v is None), tuple(sorted(values)))
-        return f"{alias}.namespace_id = ({found})", {f"scope_{k}": v for k, v in values.items()}
+        found = _namespace_lookup(scope.namespace)
+        return f"{alias}.namespace_id = ({found})", {f"scope_{k}": v for k, v in columns(scope.namespace).items()}
     assert scope.bank is not None  # noqa: S101 - __post_init__ demands one of the two
-    values = {"tenant": scope.bank.tenant, "agent": scope.bank.agent}
-    found = _lookup("banks", tuple(k for k, v in values.items() if v is None), ("agent", "tenant"))
+    found = _bank_lookup(scope.bank)
     sql = f"{alias}.bank_id = ({found})"
-    params: dict[str, Any] = {f"scope_{k}": v for k, v in values.items()}
+    params: dict[str, Any] = {"scope_tenant": scope.bank.tenant, "scope_agent": scope.bank.agent}
     if scope.sessions is not None:
         sql += f""" AND {alias}.namespace_id = ANY(ARRAY(
             SELECT n.id FROM namespaces AS n WHERE n.bank_id = ({found}) AND n.session = ANY(%(scope_sessions)s)))"""
         params["scope_sessions"] = list(scope.sessions)
     return sql, params
+
+
+def in_bank_of(scope: Scope, alias: str = "r") -> str:
+    """SQL that names the bank of a scope beside `predicate`, for indexes that lead with it; it takes no other parameters."""
+    bank = scope.bank or (scope.namespace.bank if scope.namespace else None)
+    assert bank is not None  # noqa: S101 - __post_init__ demands one of the two
+    return f"{alias}.bank_id = ({_bank_lookup(bank)})"
+
+
+def _namespace_lookup(namespace: Namespace) -> str:
+    values = columns(namespace)
+    return _lookup("namespaces", tuple(k for k, v in sorted(values.items()) if v is None), tuple(sorted(values)))
+
+
+def _bank_lookup(bank: Bank) -> str:
+    return _lookup("banks", ("tenant",) if bank.tenant is None else (), ("agent", "tenant"))
 
 
 @lru_cache(maxsize=64)

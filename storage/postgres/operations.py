@@ -182,6 +182,14 @@ def newest(
     return [Operation(*row) for row in conn.execute(_LIST, values).fetchall()]
 
 
+def unfinished(conn: Connection, ids: Sequence[UUID]) -> int:
+    """How many of these operations are not final."""
+    row = conn.execute(
+        "SELECT count(*) FROM operations WHERE id = ANY(%s) AND finished_at IS NULL", (list(ids),)
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
 def steps_of(conn: Connection, operation_id: UUID) -> list[StepRow]:
     """The steps of an operation, in the order they were written."""
     return [StepRow(*row) for row in conn.execute(_STEPS, (operation_id,)).fetchall()]

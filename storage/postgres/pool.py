@@ -111,6 +111,7 @@ def connection() -> Iterator[Connection]:
     except PoolTimeout as error:
         raise UnavailableError("PostgreSQL cannot be reached") from error
     except _PASSING as error:
+        _State.used.clear()  # what ended this connection may have ended the others
         raise TransientError(f"PostgreSQL: {type(error).__name__} {error.sqlstate or ''}".rstrip()) from error
     except pg.UntranslatableCharacter as error:
         raise RejectedError("text with a character that PostgreSQL cannot store") from error

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from isotherm.storage.postgres.pool import Connection
 
-_UNINDEXED = """
-SELECT r.key, coalesce(r.content, r.summary), r.metadata ->> 'searchable', r.content_sha256
+# The text a search sees as the caller gave it, as isotherm.pipeline.tier.records.searchable_text reads it. A cold record
+# with a body of its own is found by its summary, which was made from that text.
+SEARCHABLE = """CASE WHEN jsonb_typeof(r.metadata -> 'searchable') = 'string'
+    AND NOT (r.tier = 1 AND EXISTS (SELECT 1 FROM cold_bodies AS c WHERE c.record_key = r.key))
+    THEN r.metadata ->> 'searchable' END"""
+
+_UNINDEXED = f"""
+SELECT r.key, coalesce(r.content, r.summary), {SEARCHABLE}, r.content_sha256
 FROM tier_records AS r WHERE r.key = ANY(%(keys)s) AND NOT r.indexed ORDER BY r.key"""
 
 # Only rows whose text is still the one that was split are written; a newer text has a step of its own.
-_INDEX = """
+_INDEX = f"""
 WITH given AS (
-    SELECT * FROM unnest(%(keys)s::bigint[], %(hashes)s::bytea[]) AS g (key, content_sha256)
+    SELECT * FROM unnest(%(keys)s::bigint[], %(hashes)s::bytea[], %(given)s::text[]) AS g (key, content_sha256, given)
 ), fresh AS (
     SELECT r.key, r.bank_id, r.namespace_id, r.terms
     FROM tier_records AS r JOIN given AS g ON g.key = r.key AND g.content_sha256 = r.content_sha256
-    WHERE NOT r.indexed ORDER BY r.key FOR NO KEY UPDATE OF r
+    WHERE NOT r.indexed AND {SEARCHABLE} IS NOT DISTINCT FROM g.given ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r
 ), wanted AS (
     SELECT f.bank_id, p.term, f.key, f.namespace_id
     FROM unnest(%(pair_keys)s::bigint[], %(pair_terms)s::bigint[]) AS p (key, term) JOIN fresh AS f ON f.key = p.key
@@ -34,29 +41,44 @@ WITH given AS (
 )
 UPDATE tier_records AS r SET terms = w.terms, indexed = true
 FROM (
-    SELECT f.key, coalesce(array_agg(w.term ORDER BY w.term) FILTER (WHERE w.term IS NOT NULL), '{}') AS terms
+    SELECT f.key, coalesce(array_agg(w.term ORDER BY w.term) FILTER (WHERE w.term IS NOT NULL), '{{}}') AS terms
     FROM fresh AS f LEFT JOIN wanted AS w ON w.key = f.key GROUP BY f.key
 ) AS w WHERE r.key = w.key
 RETURNING r.namespace_id"""
 
 _DUE = """
 UPDATE namespaces SET due_at = now()
-WHERE id IN (SELECT id FROM namespaces WHERE id = ANY(%s) AND (due_at IS NULL OR due_at > now()) ORDER BY id FOR UPDATE)"""
+WHERE id IN (SELECT id FROM namespaces WHERE id = ANY(%s) AND (due_at IS NULL OR due_at > now()) ORDER BY id FOR NO KEY UPDATE)"""
 
 
 @dataclass(frozen=True, slots=True)
 class Unindexed:
-    """A record without words: its key, the text it is found by, and the hash of its content."""
+    """A record without words: its key, the text it is found by, and what that text came from.
+
+    Args: content_sha256: of the content; given: the `SEARCHABLE` column.
+    """
 
     key: int
     text: str
     content_sha256: bytes
+    given: str | None
 
 
 def unindexed(conn: Connection, keys: Sequence[int]) -> list[Unindexed]:
     """Those of the records whose words are not in the index yet."""
     rows = conn.execute(_UNINDEXED, {"keys": list(keys)}).fetchall()
-    return [Unindexed(int(key), (given or "").strip() or text, bytes(sha)) for key, text, given, sha in rows]
+    return [Unindexed(int(key), found_by(given, text), bytes(sha), given) for key, text, given, sha in rows]
+
+
+def found_by(given: str | None, text: str) -> str:
+    """The text a record is found by, from its `SEARCHABLE` column and its content or summary."""
+    return (given or "").strip() or text
+
+
+def given_text(metadata: Mapping[str, Any]) -> str | None:
+    """What `SEARCHABLE` reads from the metadata of a record that is not cold with a body of its own."""
+    value = metadata.get("searchable")
+    return value if isinstance(value, str) else None
 
 
 def write_terms(conn: Connection, found: Sequence[tuple[Unindexed, Sequence[int]]]) -> int:
@@ -67,6 +89,7 @@ def write_terms(conn: Connection, found: Sequence[tuple[Unindexed, Sequence[int]
     values = {
         "keys": [u.key for u, _ in found],
         "hashes": [u.content_sha256 for u, _ in found],
+        "given": [u.given for u, _ in found],
         "pair_keys": [u.key for u, terms in found for _ in terms],
         "pair_terms": [term for _, terms in found for term in terms],
     }

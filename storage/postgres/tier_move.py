@@ -20,13 +20,14 @@ from isotherm.storage.postgres.tier_index import Unindexed
 # Small bodies gain nothing from a higher level, large ones little.
 _LEVEL = 9
 
+# Every statement that locks several records does so by namespace and id, so that two of them never wait in a circle.
 _GIVEN = "unnest(%(keys)s::bigint[], %(versions)s::bigint[], %(sources)s::smallint[]) AS m (key, version, source)"
 
 _LOCK = f"""
 SELECT r.key, r.version, r.content, r.summary, r.metadata, r.content_sha256, b.body, b.raw_bytes
 FROM tier_records AS r JOIN {_GIVEN} ON m.key = r.key AND m.version = r.version AND m.source = r.tier
 LEFT JOIN cold_bodies AS b ON b.record_key = r.key
-ORDER BY r.key FOR NO KEY UPDATE OF r"""
+ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r"""
 
 _SHIFT = """
 WITH given AS (
@@ -34,7 +35,7 @@ WITH given AS (
                          %(reasons)s::text[]) AS m (key, version, source, target, reason)
 ), mine AS (
     SELECT m.* FROM given AS m JOIN tier_records AS r ON r.key = m.key AND r.version = m.version AND r.tier = m.source
-    ORDER BY r.key FOR NO KEY UPDATE OF r
+    ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r
 ), moved AS (
     UPDATE tier_records AS r
     SET tier = m.target, version = r.version + 1, moved_at = now(), moved_from = m.source
@@ -50,7 +51,7 @@ _EVICT = f"""
 WITH mine AS (
     SELECT r.key, r.bank_id, r.terms, r.namespace_id
     FROM tier_records AS r JOIN {_GIVEN} ON m.key = r.key AND m.version = r.version AND m.source = r.tier
-    WHERE NOT r.pinned ORDER BY r.key FOR UPDATE OF r
+    WHERE NOT r.pinned ORDER BY r.namespace_id, r.id FOR UPDATE OF r
 ), words AS (
     DELETE FROM tier_postings AS p USING (SELECT m.key, m.bank_id, u.term FROM mine AS m, unnest(m.terms) AS u (term)) AS d
     WHERE p.bank_id = d.bank_id AND p.term = d.term AND p.record_key = d.key
@@ -181,8 +182,7 @@ def archive(
         if not whole:
             bodies[row.key] = (_compressed(raw), len(raw))
         going[row.key] = summary
-        found_by = searchable_text(summary, row.metadata if whole else {})
-        words.append((Unindexed(row.key, found_by, row.sha256), text.terms(found_by)))
+        words.append(_words(row, summary, row.metadata if whole else {}))
     _write_cold(conn, going, bodies)
     return _finish(conn, operation_id, outcome, by_key, list(going), words)
 
@@ -198,8 +198,7 @@ def restore(conn: Connection, operation_id: UUID, moves: Sequence[Move]) -> Move
             outcome.set_aside[row.key] = "the stored body does not match its hash"
             continue
         coming[row.key] = content
-        found_by = searchable_text(content, row.metadata)
-        words.append((Unindexed(row.key, found_by, row.sha256), text.terms(found_by)))
+        words.append(_words(row, content, row.metadata))
     explicit = any(m.reason is Reason.RESTORE for m in moves)
     values = {"keys": list(coming), "contents": list(coming.values()), "explicit": explicit}
     conn.execute(_RESTORE, values)
@@ -213,6 +212,11 @@ def original(summary: str | None, body: bytes | None, raw_bytes: int | None, sha
     except zstandard.ZstdError:
         return None
     return raw.decode() if hashlib.sha256(raw).digest() == bytes(sha256) else None
+
+
+def _words(row: _Locked, content: str, metadata: Mapping[str, Any]) -> tuple[Unindexed, Sequence[int]]:
+    found_by = searchable_text(content, metadata)
+    return Unindexed(row.key, found_by, row.sha256, tier_index.given_text(metadata)), text.terms(found_by)
 
 
 def _finish(

@@ -64,14 +64,16 @@ _NOT_DUE = "UPDATE namespaces SET due_at = NULL WHERE id = %s"
 _NEXT_DUE = """
 UPDATE namespaces SET due_at = least(due_at, (
     SELECT min(moment) FROM (
-        SELECT min(last_access_at) + %(hot_ttl)s AS moment FROM tier_records
+        SELECT min(last_access_at) + %(hot_ttl)s::interval AS moment FROM tier_records
         WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned
         UNION ALL
-        SELECT min(last_access_at) + %(warm_age)s FROM tier_records
+        SELECT min(last_access_at) + %(warm_age)s::interval FROM tier_records
         WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned
         UNION ALL
-        SELECT min(last_access_at) + %(cold_ttl)s FROM tier_records
+        SELECT min(last_access_at) + %(cold_ttl)s::interval FROM tier_records
         WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned
+        UNION ALL
+        SELECT %(held_until)s::timestamptz
     ) AS moments))
 WHERE id = %(namespace)s"""
 
@@ -117,13 +119,18 @@ def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime)
     )
 
 
-def finish_pass(conn: Connection, namespace_id: int, policy: Policy, *, moved: int) -> None:
-    """Note when the namespace is due again: at once after moves, which may push others, else when the next one is old."""
+def finish_pass(
+    conn: Connection, namespace_id: int, policy: Policy, *, moved: int, held_until: datetime | None = None
+) -> None:
+    """Note when the namespace is due again: at once after moves, which may push others, else when the next one is old.
+
+    Args: held_until: when a move that a cool-down held back may be made.
+    """
     if moved:
         conn.execute("UPDATE namespaces SET due_at = now() WHERE id = %s", (namespace_id,))
         return
     ages = {"hot_ttl": policy.hot_ttl, "warm_age": policy.warm_age, "cold_ttl": policy.cold_ttl}
-    conn.execute(_NEXT_DUE, {"namespace": namespace_id, **ages})
+    conn.execute(_NEXT_DUE, {"namespace": namespace_id, "held_until": held_until, **ages})
 
 
 def due(conn: Connection, limit: int = 100) -> list[int]:

@@ -10,10 +10,11 @@ from typing import Any
 from isotherm.pipeline import text
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat
-from isotherm.pipeline.tier.ranking import Candidate, lexical_overlap
+from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match
 from isotherm.pipeline.tier.records import Record, Tier
-from isotherm.storage.postgres.namespaces import Scope, predicate
+from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate
 from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
 from isotherm.storage.postgres.tier_move import original
 
 # Most postings read for one word, newest first. A word that is more frequent than this tells little about a record.
@@ -21,6 +22,8 @@ PER_WORD = 1_000
 # Records whose words are not in the index yet are read and split at the time of asking; more than this is a backlog.
 UNINDEXED = 100
 _UNINDEXED_CHARS = 4_096
+# Records counted at most, to tell rare words from frequent ones.
+COUNTED = 10_000
 # A namespace up to this size is compared whole: exact, and cheaper than reading postings of its whole bank.
 EXACT = 2_000
 
@@ -31,37 +34,46 @@ _LEG_RECENT = """
         SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
         ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s) AS newest"""
 
-# Every word brings its newest records; a record is worth more the rarer the words it shares are.
-_LEG_POSTINGS = """
-    SELECT record_key, 'lexical' FROM (
-        SELECT p.record_key, sum(1 / ln(2 + p.n)) AS worth
-        FROM unnest(%(terms)s::bigint[]) AS q (term)
-        CROSS JOIN LATERAL (
-            SELECT x.record_key, count(*) OVER () AS n FROM (
-                SELECT p.record_key FROM tier_postings AS p WHERE {postings} AND p.term = q.term
-                ORDER BY p.record_key DESC LIMIT %(per_word)s) AS x
-        ) AS p
-        GROUP BY p.record_key ORDER BY worth DESC, p.record_key DESC LIMIT %(lexical)s) AS found"""
+# Each word of the query with the records that have it: from postings the newest of each word, in a small scope all.
+_HITS_POSTINGS = """
+    SELECT q.term, p.record_key AS key FROM unnest(%(terms)s::bigint[]) AS q (term)
+    CROSS JOIN LATERAL (
+        SELECT p.record_key FROM tier_postings AS p WHERE {postings} AND p.term = q.term
+        ORDER BY p.record_key DESC LIMIT %(per_word)s) AS p {on_tiers}"""
 
-_LEG_EXACT = """
+# With a tier switched off its records must not use up the quota; with all of them on the look at each row is spared.
+_ON_TIERS = "JOIN tier_records AS t ON t.key = p.record_key AND t.tier = ANY(%(tiers)s)"
+
+_HITS_EXACT = """
+    SELECT t.term, r.key FROM tier_records AS r CROSS JOIN LATERAL unnest(r.terms) AS t (term)
+    WHERE {scope} AND r.tier = ANY(%(tiers)s) AND r.terms && %(terms)s::bigint[] AND t.term = ANY(%(terms)s::bigint[])"""
+
+# A word weighs the more the fewer records have it, as in BM25; beyond the bounds of both counts it hardly changes.
+_WORDS = """
+WITH size AS MATERIALIZED (
+    SELECT count(*) AS n FROM (SELECT 1 FROM tier_records AS r WHERE {scope} LIMIT %(counted)s) AS bounded
+), hits AS MATERIALIZED ({hits}
+), words AS MATERIALIZED (
+    SELECT q.term, ln(1 + (greatest(size.n, coalesce(h.n, 0)) - coalesce(h.n, 0) + 0.5) / (coalesce(h.n, 0) + 0.5))::float8 AS weight
+    FROM unnest(%(terms)s::bigint[]) AS q (term) CROSS JOIN size
+    LEFT JOIN (SELECT term, count(*) AS n FROM hits GROUP BY term) AS h ON h.term = q.term
+), """
+
+_LEG_LEXICAL = """
     SELECT key, 'lexical' FROM (
-        SELECT r.key, (SELECT count(*) FROM unnest(r.terms) AS t WHERE t = ANY(%(terms)s::bigint[]))::float8
-               / greatest(cardinality(r.terms), cardinality(%(terms)s::bigint[])) AS overlap
-        FROM tier_records AS r
-        WHERE {scope} AND r.tier = ANY(%(tiers)s) AND r.terms && %(terms)s::bigint[]
-        ORDER BY overlap DESC, r.key DESC LIMIT %(lexical)s) AS found"""
+        SELECT h.key FROM hits AS h JOIN words AS w ON w.term = h.term
+        GROUP BY h.key ORDER BY sum(w.weight) DESC, h.key DESC LIMIT %(lexical)s) AS found"""
 
 _LEG_UNINDEXED = """
     SELECT key, 'unindexed' FROM (
-        SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s) AND NOT r.indexed
+        SELECT r.key FROM tier_records AS r WHERE {in_bank} AND r.tier = ANY(%(tiers)s) AND NOT r.indexed
         ORDER BY r.created_at DESC LIMIT %(unindexed)s) AS pending"""
 
 _CANDIDATES = """
-WITH legs AS ({legs}), keys AS (SELECT key, array_agg(leg) AS legs FROM legs GROUP BY key)
-SELECT r.key, r.id, r.tier, r.created_at, r.importance, keys.legs, cardinality(r.terms),
-       (SELECT count(*) FROM unnest(r.terms) AS t WHERE t = ANY(%(terms)s::bigint[])),
-       CASE WHEN 'unindexed' = ANY(keys.legs)
-            THEN coalesce(r.metadata ->> 'searchable', left(coalesce(r.content, r.summary), %(chars)s)) END
+{words}legs AS ({legs}), keys AS (SELECT key, array_agg(leg) AS legs FROM legs GROUP BY key)
+SELECT r.key, r.id, r.tier, r.created_at, r.importance, keys.legs, cardinality(r.terms), {weights},
+       CASE WHEN 'unindexed' = ANY(keys.legs) THEN left({searchable}, %(chars)s) END,
+       CASE WHEN 'unindexed' = ANY(keys.legs) THEN left(coalesce(r.content, r.summary), %(chars)s) END
 FROM keys JOIN tier_records AS r ON r.key = keys.key
 WHERE {scope} AND r.tier = ANY(%(tiers)s)"""
 
@@ -76,6 +88,18 @@ _TAIL = """
 SELECT r.id, r.key, r.role, r.created_at, r.content, r.metadata, r.summary, b.body, b.raw_bytes, r.content_sha256
 FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key
 WHERE {scope} ORDER BY r.created_at DESC, r.id DESC LIMIT %(limit)s"""
+
+
+_LARGEST_COLD = """
+SELECT n.tenant, n.scope, n.agent, n.session, n.run, r.id, octet_length(b.body)
+FROM cold_bodies AS b JOIN tier_records AS r ON r.key = b.record_key JOIN namespaces AS n ON n.id = r.namespace_id
+WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND r.tier = 1 ORDER BY r.size_bytes DESC, r.id LIMIT 1"""
+
+
+# The weights of the query's words, in the order of its terms, and the places of those that the record has.
+_WEIGHTS = """(SELECT array_agg(w.weight ORDER BY w.term) FROM words AS w),
+       (SELECT array_agg(w.weight) FROM words AS w WHERE w.term = ANY(r.terms))"""
+_NO_WEIGHTS = "NULL::float8[], NULL::float8[]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +118,13 @@ class Found:
     truncated: bool
 
 
-def candidates(conn: Connection, scope: Scope, query: str, tiers: Sequence[Tier], quotas: Quotas) -> Found:
+def candidates(
+    conn: Connection, scope: Scope, query: str, tiers: Sequence[Tier], quotas: Quotas, lexical: Lexical = Lexical.RARITY
+) -> Found:
     """Records of a scope that some index proposes for a query.
 
-    Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg.
+    Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg;
+    lexical: how words are compared.
     """
     within, params = predicate(scope)
     terms = text.terms(query)
@@ -111,14 +138,24 @@ def candidates(conn: Connection, scope: Scope, query: str, tiers: Sequence[Tier]
         "unindexed": UNINDEXED,
         "chars": _UNINDEXED_CHARS,
         "per_word": PER_WORD,
+        "counted": COUNTED,
     }
+    parts = {
+        "scope": within,
+        "in_bank": _in_bank(scope, "r"),
+        "postings": _in_bank(scope, "p"),
+        "on_tiers": _ON_TIERS if len(tiers) < len(Tier) else "",
+    }
+    words, weights = "WITH ", _NO_WEIGHTS
     if terms:
-        legs.append(_LEG_EXACT if _is_small(conn, scope, within, params) else _LEG_POSTINGS)
-    joined = "\n    UNION ALL".join(legs)
-    sql = _CANDIDATES.format(legs=joined.format(scope=within, postings=_postings(scope)), scope=within)
+        legs.append(_LEG_LEXICAL)
+        hits = _HITS_EXACT if _is_small(conn, scope, within, params) else _HITS_POSTINGS
+        words, weights = _WORDS.format(scope=within, hits=hits.format(**parts)), _WEIGHTS
+    joined = "\n    UNION ALL".join(legs).format(**parts)
+    sql = _CANDIDATES.format(words=words, legs=joined, weights=weights, scope=within, searchable=SEARCHABLE)
     rows = conn.execute(sql, values).fetchall()
     pending = sum("unindexed" in row[5] for row in rows)
-    return Found([_candidate(row, terms) for row in rows], truncated=pending >= UNINDEXED)
+    return Found(_scored([_read(row, terms) for row in rows], lexical), truncated=pending >= UNINDEXED)
 
 
 def records(conn: Connection, keys: Sequence[int], scope: Scope, now: datetime) -> dict[int, Record]:
@@ -150,17 +187,10 @@ def newest(conn: Connection, namespace: Namespace, limit: int) -> list[tuple[Any
     ]
 
 
-def _postings(scope: Scope) -> str:
-    return predicate(scope, alias="p")[0] if scope.namespace is None else _namespace_postings(scope)
-
-
-def _namespace_postings(scope: Scope) -> str:
-    # The index leads with the bank, so a namespace names its bank too.
-    assert scope.namespace is not None  # noqa: S101 - the caller looked
-    within = predicate(scope, alias="p")[0]
-    tenant = "IS NULL" if scope.namespace.tenant is None else "= %(scope_tenant)s"
-    return f"""p.bank_id = (SELECT b.id FROM banks AS b WHERE b.agent = %(scope_agent)s AND b.tenant {tenant})
-               AND {within}"""
+def _in_bank(scope: Scope, alias: str) -> str:
+    """The predicate of the scope, which names its bank as well."""
+    within = predicate(scope, alias)[0]
+    return within if scope.bank is not None else f"{in_bank_of(scope, alias)} AND {within}"
 
 
 def _is_small(conn: Connection, scope: Scope, within: str, params: dict[str, Any]) -> bool:
@@ -170,21 +200,52 @@ def _is_small(conn: Connection, scope: Scope, within: str, params: dict[str, Any
     return row is not None and int(row[0]) <= EXACT
 
 
-def _candidate(row: Sequence[Any], terms: Sequence[int]) -> Candidate:
-    key, record_id, tier, created_at, importance, legs, size, shared, pending = row
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A candidate as read; `size` counts its words, the weights are of the query's words."""
+
+    key: int
+    id: str
+    tier: int
+    created_at: datetime
+    importance: float
+    legs: Sequence[str]
+    size: int
+    weights: Sequence[float]
+    shared: Sequence[float]
+
+
+def _read(row: Sequence[Any], terms: Sequence[int]) -> _Row:
+    key, record_id, tier, created_at, importance, legs, size, weights, shared, given, pending = row
     if pending is not None:
-        overlap = lexical_overlap(terms, text.terms(pending))
-    else:
-        overlap = shared / max(size, len(terms)) if size and terms else 0.0
-    return Candidate(
-        key=int(key),
-        id=record_id,
-        tier=Tier.from_rank(tier),
-        created_at=created_at,
-        importance=importance,
-        overlap=overlap,
-        legs=frozenset(legs),
-    )
+        own = frozenset(text.terms(found_by(given, pending)))
+        size = len(own)
+        shared = [weight for term, weight in zip(terms, weights or (), strict=True) if term in own]
+    return _Row(key, record_id, tier, created_at, importance, legs, size, weights or (), shared or ())
+
+
+def _scored(rows: Sequence[_Row], lexical: Lexical) -> list[Candidate]:
+    sizes = [row.size for row in rows if row.shared]
+    typical = sum(sizes) / len(sizes) if sizes else 1.0
+    return [
+        Candidate(
+            key=int(row.key),
+            id=row.id,
+            tier=Tier.from_rank(row.tier),
+            created_at=row.created_at,
+            importance=row.importance,
+            overlap=_match(row, typical, lexical),
+            legs=frozenset(row.legs),
+        )
+        for row in rows
+    ]
+
+
+def _match(row: _Row, typical: float, lexical: Lexical) -> float:
+    if lexical is Lexical.RARITY:
+        return rarity_match(sum(row.shared), sum(row.weights), row.size, typical)
+    most = max(row.size, len(row.weights))
+    return len(row.shared) / most if most else 0.0
 
 
 def _record(row: Sequence[Any], now: datetime) -> Record:
@@ -208,4 +269,24 @@ def _record(row: Sequence[Any], now: datetime) -> Record:
         metadata=metadata,
         categories=tuple(categories),
         content_sha256=bytes(sha).hex(),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ColdBody:
+    """A cold record with a body of its own, and the bytes that body takes."""
+
+    namespace: Namespace
+    id: str
+    stored_bytes: int
+
+
+def largest_cold(conn: Connection, *, tenant: str | None) -> ColdBody | None:
+    """The longest text of a tenant that is cold, None when no cold record has a body of its own."""
+    row = conn.execute(_LARGEST_COLD, {"tenant": tenant}).fetchone()
+    if row is None:
+        return None
+    name_tenant, scope, agent, session, run, record_id, stored = row
+    return ColdBody(
+        Namespace(tenant=name_tenant, scope=scope, agent=agent, session=session, run=run), record_id, stored
     )

@@ -17,7 +17,7 @@ WITH given AS (
     SELECT * FROM unnest(%(keys)s::bigint[], %(counts)s::bigint[], %(deposits)s::float8[]) AS g (key, n, deposit)
 ), mine AS (
     SELECT r.key, g.n, g.deposit FROM tier_records AS r JOIN given AS g ON g.key = r.key
-    ORDER BY r.key FOR NO KEY UPDATE OF r
+    ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r
 )
 UPDATE tier_records AS r SET
     access_count = r.access_count + m.n,

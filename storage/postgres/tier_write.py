@@ -40,7 +40,7 @@ WITH sent AS (
     ) AS g (namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
             value_log, created_at, size_bytes)
     WHERE EXISTS (SELECT 1 FROM op)
-    ORDER BY g.namespace_id, g.id
+    ORDER BY g.namespace_id, g.id COLLATE "C"
 ), written AS (
     INSERT INTO tier_records AS r (
         namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
@@ -53,7 +53,16 @@ WITH sent AS (
         content = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.content ELSE excluded.content END,
         tier = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.tier ELSE excluded.tier END,
         summary = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.summary END,
-        indexed = r.indexed AND r.content_sha256 = excluded.content_sha256,
+        indexed = r.indexed AND r.content_sha256 = excluded.content_sha256
+            AND r.metadata -> 'searchable' IS NOT DISTINCT FROM excluded.metadata -> 'searchable',
+        moved_at = CASE WHEN r.content_sha256 <> excluded.content_sha256 AND r.tier <> excluded.tier THEN now()
+            ELSE r.moved_at END,
+        moved_from = CASE WHEN r.content_sha256 <> excluded.content_sha256 AND r.tier <> excluded.tier THEN r.tier
+            ELSE r.moved_from END,
+        last_access_at = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.last_access_at
+            ELSE greatest(r.last_access_at, excluded.last_access_at) END,
+        value_log = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.value_log
+            ELSE greatest(r.value_log, excluded.value_log) END,
         content_sha256 = excluded.content_sha256, size_bytes = excluded.size_bytes, role = excluded.role,
         categories = excluded.categories, metadata = excluded.metadata, importance = excluded.importance,
         version = r.version + 1

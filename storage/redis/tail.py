@@ -2,8 +2,9 @@
 
 Beside each tail stands a generation. A writer raises it before its commit and appends afterwards; a reader is answered
 only when the tail has the current generation, else the caller reads the database and offers what it found. An offer
-is taken only when the generation has not moved and no writer is between its raise and its append, so a tail can miss
-a committed record only if Redis itself was out of reach, and then for its time to live at most.
+is taken only when no writer was between its raise and its append as the reader missed, and the generation has not moved
+since. A writer whose announcement is gone by its append, lost with Redis or too old, moves the generation once more. So
+a tail can miss a committed record only if Redis itself was out of reach, and then for its time to live at most.
 """
 
 from __future__ import annotations
@@ -22,35 +23,52 @@ MOST = 200
 # Longer texts are not copied; a reader that meets one asks the database for it.
 COPIED_BYTES = 16_384
 
+_FIRST = datetime.min.replace(tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_TIME_DIGITS = 18
 _GENERATION_S = 3_600
 _WRITER_US = 30_000_000
 
+_PARTS = ("generation", "tail", "tail_generation", "writers")
+# A miss under which nothing may be offered.
+_NO_OFFER = ""
+
 _NOW = "local t = redis.call('TIME') local now = t[1] * 1000000 + t[2]"
 
-# KEYS generation, writers. Restarting from the clock keeps a generation above every earlier one, even after a flush.
-_RAISE = f"""{_NOW}
-local seen = redis.call('GET', KEYS[1])
+# Restarting from the clock keeps a generation above every earlier one, even after a flush.
+_NEXT = f"""local seen = redis.call('GET', KEYS[1])
 local g = string.format('%.0f', seen and (tonumber(seen) + 1) or now)
-redis.call('SET', KEYS[1], g, 'EX', {_GENERATION_S})
+redis.call('SET', KEYS[1], g, 'EX', {_GENERATION_S})"""
+
+# KEYS generation, writers
+_RAISE = f"""{_NOW}
+{_NEXT}
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', string.format('%.0f', now - {_WRITER_US}))
 redis.call('ZADD', KEYS[2], string.format('%.0f', now), g)
 redis.call('EXPIRE', KEYS[2], 120)
 return g"""
 
-# KEYS tail, tail's generation, writers; ARGV own generation, keep (0: something changed in place), most, score, member...
-_APPEND = """
-redis.call('ZREM', KEYS[3], ARGV[1])
+# KEYS generation, tail, tail's generation, writers; ARGV own generation, keep (0: something changed in place), most,
+# score, member...
+_APPEND = f"""{_NOW}
+local begun = redis.call('ZSCORE', KEYS[4], ARGV[1])
+redis.call('ZREM', KEYS[4], ARGV[1])
+local known = begun and tonumber(begun) >= now - {_WRITER_US}
+if not known then
+    {_NEXT}
+end
 local before = string.format('%.0f', tonumber(ARGV[1]) - 1)
-if ARGV[2] == '0' or redis.call('GET', KEYS[2]) ~= before then
-    redis.call('DEL', KEYS[1], KEYS[2])
+if not known or ARGV[2] == '0' or redis.call('GET', KEYS[3]) ~= before then
+    redis.call('DEL', KEYS[2], KEYS[3])
     return 0
 end
-for i = 4, #ARGV, 2 do redis.call('ZADD', KEYS[1], ARGV[i], ARGV[i + 1]) end
-redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -tonumber(ARGV[3]) - 1)
-redis.call('SET', KEYS[2], ARGV[1], 'KEEPTTL')
-redis.call('PEXPIRE', KEYS[1], redis.call('PTTL', KEYS[2]))
+for i = 4, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[i], ARGV[i + 1]) end
+redis.call('ZREMRANGEBYRANK', KEYS[2], 0, -tonumber(ARGV[3]) - 1)
+redis.call('SET', KEYS[3], ARGV[1], 'KEEPTTL')
+redis.call('PEXPIRE', KEYS[2], redis.call('PTTL', KEYS[3]))
 return 1"""
 
-# KEYS generation, tail, tail's generation; ARGV how many
+# KEYS generation, tail, tail's generation, writers; ARGV how many
 _READ = f"""{_NOW}
 local g = redis.call('GET', KEYS[1])
 if not g then
@@ -59,12 +77,12 @@ if not g then
 elseif g == redis.call('GET', KEYS[3]) then
     return {{1, redis.call('ZRANGE', KEYS[2], -tonumber(ARGV[1]), -1)}}
 end
+if redis.call('ZCOUNT', KEYS[4], string.format('%.0f', now - {_WRITER_US}), '+inf') > 0 then g = '{_NO_OFFER}' end
 return {{0, g}}"""
 
-# KEYS generation, tail, tail's generation, writers; ARGV generation seen, time to live in ms, score, member...
-_OFFER = f"""{_NOW}
+# KEYS generation, tail, tail's generation; ARGV generation seen, time to live in ms, score, member...
+_OFFER = """
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
-if redis.call('ZCOUNT', KEYS[4], string.format('%.0f', now - {_WRITER_US}), '+inf') > 0 then return 0 end
 redis.call('DEL', KEYS[2], KEYS[3])
 for i = 3, #ARGV, 2 do redis.call('ZADD', KEYS[2], ARGV[i], ARGV[i + 1]) end
 redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2])
@@ -88,15 +106,19 @@ class TailRecord:
 
     @property
     def score(self) -> int:
-        """Microseconds since 1970; exact in a Redis score until the year 2255."""
-        return _microseconds(self.created_at)
+        """Microseconds since the year 1; a Redis score rounds it to 8, which the member makes good."""
+        return (self.created_at - _FIRST) // _MICROSECOND
 
     def member(self) -> str:
-        """The copy as JSON. The id comes first, so that equal times are ordered by it."""
+        """The copy: its time and its id, which order equal scores byte by byte as the database does, then JSON.
+
+        NUL ends the id, since it sorts below every character and no id holds it; JSON would escape and quote the id.
+        """
         content = self.content
         if content is not None and len(content.encode()) > COPIED_BYTES:
             content = None
-        return json.dumps([self.id, self.key, self.role, self.score, content, self.metadata], ensure_ascii=False)
+        body = json.dumps([self.key, self.role, content, self.metadata], ensure_ascii=False)
+        return f"{self.score:0{_TIME_DIGITS}d}{self.id}\0{body}"
 
 
 class Tail:
@@ -129,7 +151,7 @@ class Tail:
         self._after(namespace_id, generation, [], keep=False)
 
     def _after(self, namespace_id: int, generation: str, records: Sequence[TailRecord], *, keep: bool) -> bool:
-        keys = [self._key(namespace_id, part) for part in ("tail", "tail_generation", "writers")]
+        keys = [self._key(namespace_id, part) for part in _PARTS]
         scored = [value for record in records for value in (record.score, record.member())]
         with translated():
             return bool(self._append(keys=keys, args=[generation, int(keep), MOST, *scored]))
@@ -140,7 +162,7 @@ class Tail:
 
     def read(self, namespace_id: int, limit: int) -> tuple[list[TailRecord] | None, str]:
         """The newest `limit` records (at most 200), oldest first; None, with the generation to offer under, on a miss."""
-        keys = [self._key(namespace_id, part) for part in ("generation", "tail", "tail_generation")]
+        keys = [self._key(namespace_id, part) for part in _PARTS]
         with translated():
             hit, answer = self._read(keys=keys, args=[limit])
         if not hit:
@@ -149,7 +171,9 @@ class Tail:
 
     def offer(self, namespace_id: int, generation: str, records: Sequence[TailRecord]) -> bool:
         """Fill the tail with the newest records as the database had them after `read`; False when writes came between."""
-        keys = [self._key(namespace_id, part) for part in ("generation", "tail", "tail_generation", "writers")]
+        if generation == _NO_OFFER:
+            return False
+        keys = [self._key(namespace_id, part) for part in _PARTS[:3]]
         scored = [value for record in records for value in (record.score, record.member())]
         with translated():
             return bool(self._offer(keys=keys, args=[generation, self._ttl_ms, *scored]))
@@ -159,12 +183,8 @@ def _text(value: Any) -> str:  # noqa: ANN401 - redis-py answers bytes or text, 
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _microseconds(moment: datetime) -> int:
-    delta = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-
-
-def _record(member: bytes) -> TailRecord:
-    record_id, key, role, score, content, metadata = json.loads(member)
-    created_at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=score)
-    return TailRecord(record_id, key, role, created_at, content, metadata)
+def _record(member: bytes | str) -> TailRecord:
+    head, body = _text(member).split("\0", 1)
+    key, role, content, metadata = json.loads(body)
+    created_at = _FIRST + int(head[:_TIME_DIGITS]) * _MICROSECOND
+    return TailRecord(head[_TIME_DIGITS:], key, role, created_at, content, metadata)

@@ -1,0 +1,76 @@
+"""The `isotherm` command."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+import structlog
+import typer
+from rich.markup import escape
+
+from isotherm import __version__
+from isotherm.tasks.commands import demo, ingest, memory, ops, servers
+from isotherm.tasks.commands.output import Exit, err, out
+
+app = typer.Typer(
+    help="Long-term memory for AI agents: remember, recall, and watch memory move between hot, warm and cold.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_HERE = "This machine"
+_MEMORY = "Memory"
+_WORK = "Background work"
+
+app.command(rich_help_panel=_HERE)(servers.up)
+app.command(rich_help_panel=_HERE)(servers.down)
+app.command(rich_help_panel=_HERE)(servers.migrate)
+app.command(rich_help_panel=_HERE)(servers.doctor)
+app.command(rich_help_panel=_HERE)(demo.demo)
+app.command(rich_help_panel=_MEMORY)(ingest.ingest)
+app.command(rich_help_panel=_MEMORY)(memory.remember)
+app.command(rich_help_panel=_MEMORY)(memory.recall)
+app.command(rich_help_panel=_MEMORY)(memory.tiers)
+app.command(rich_help_panel=_MEMORY)(memory.reconcile)
+app.command(rich_help_panel=_MEMORY)(memory.restore)
+app.add_typer(ops.app, name="ops", rich_help_panel=_WORK)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - typer passes the flag's value
+    if wanted:
+        out.print(f"isotherm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    version: bool = typer.Option(default=False, callback=_version, is_eager=True, help="Print the version."),
+    verbose: bool = typer.Option(default=False, help="Show events and library logs on standard error."),
+) -> None:
+    del version
+    level = logging.INFO if verbose else logging.CRITICAL
+    logging.basicConfig(level=level, stream=sys.stderr)
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+def main() -> None:
+    """Run the command. A person sees a sentence for an error of ours, and a traceback only by ISOTHERM_DEBUG=1."""
+    try:
+        app()
+    except Exception as error:
+        if os.environ.get("ISOTHERM_DEBUG"):
+            raise
+        kind = type(error).__name__
+        err.print(f"[red]isotherm:[/red] unexpected {escape(kind)}; ISOTHERM_DEBUG=1 shows where", soft_wrap=True)
+        raise SystemExit(int(Exit.BUG)) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""`ingest`: conversations from a file, a batch at a time; a bad line is named and set aside, and the rest goes in."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, BinaryIO
+from uuid import UUID
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from isotherm import storage
+from isotherm.pipeline import stages, transcript
+from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.pipeline.identity import Bank
+from isotherm.pipeline.transcript import BadLine, TranscriptLine
+from isotherm.storage.postgres import operations
+from isotherm.storage.postgres.pool import connection
+from isotherm.tasks import broker, producers
+from isotherm.tasks.commands.output import (
+    Exit,
+    JsonFlag,
+    err,
+    errors_as_sentences,
+    out,
+    print_json,
+    ready,
+    table,
+)
+
+_BATCH = 100
+_HEAD_BYTES = 65_536
+_DOCUMENT_LIMIT = 512 * 1024 * 1024
+_SHOWN_BAD = 20
+
+
+@dataclass(slots=True)
+class Ingested:
+    """What an ingest did: messages read, records written, operations, bad lines by number, and where those went."""
+
+    read: int = 0
+    written: int = 0
+    operations: list[UUID] = field(default_factory=list)
+    repeated: int = 0
+    bad: list[tuple[int, str]] = field(default_factory=list)
+    set_aside: Path | None = None
+
+
+def ingest(
+    file: Annotated[
+        Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="JSON Lines, or JSON with sessions.")
+    ],
+    *,
+    agent: Annotated[str | None, typer.Option(help="Agent of messages that name none.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Tenant of messages that name none.")] = None,
+    wait: Annotated[bool, typer.Option(help="Wait until the background work is done.")] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remember the conversations of a file. Doing it again changes nothing. Exit code 1 when a line was set aside."""
+    with errors_as_sentences():
+        chosen = ready()
+        storage.open(chosen)
+        folder = chosen.data_dir / "set-aside"
+        with progress() as bars:
+            done = ingest_file(file, folder, bars, agent=agent, tenant=tenant)
+            left = wait_for_operations(done.operations, bars) if wait else 0
+        tell(done, left, as_json=as_json)
+        if done.bad:
+            raise SystemExit(int(Exit.REFUSED))
+
+
+def ingest_file(
+    file: Path, folder: Path, progress: Progress, *, agent: str | None = None, tenant: str | None = None
+) -> Ingested:
+    """Store the messages of a file.
+
+    Args: folder: where refused lines are kept; agent, tenant: for messages that name none.
+    Raises: RejectedError for a document that is too large; TransientError when PostgreSQL goes away: what was accepted
+    until then is stored, and running the same again continues.
+    """
+    done = Ingested()
+    waiting: dict[Bank, list[TranscriptLine]] = {}
+    with file.open("rb") as source:
+        bar = progress.add_task("reading", total=file.stat().st_size or 1, unit="B")
+        for line in _parsed(source):
+            if isinstance(line, BadLine):
+                _set_aside(done, folder, file, line)
+                continue
+            done.read += 1
+            named = _named(line, agent, tenant)
+            batch = waiting.setdefault(Bank(named.tenant, named.agent), [])
+            batch.append(named)
+            if len(batch) >= _BATCH:
+                _store(done, batch)
+                progress.update(bar, completed=source.tell())
+        for batch in waiting.values():
+            if batch:
+                _store(done, batch)
+        progress.update(bar, completed=file.stat().st_size or 1)
+    return done
+
+
+def _named(line: TranscriptLine, agent: str | None, tenant: str | None) -> TranscriptLine:
+    chosen = agent if agent and line.agent == transcript.DEFAULT_AGENT else line.agent
+    return replace(line, agent=chosen, tenant=line.tenant or tenant)
+
+
+def _store(done: Ingested, batch: list[TranscriptLine]) -> None:
+    accepted = producers.remember_messages(batch)
+    done.operations.append(accepted.operation_id)
+    done.written += accepted.written
+    done.repeated += not accepted.new
+    batch.clear()
+
+
+def _parsed(source: BinaryIO) -> Iterator[TranscriptLine | BadLine]:
+    head = source.read(_HEAD_BYTES)
+    source.seek(0)
+    if transcript.detect(head) == "lines":
+        return transcript.parse_lines(_lines(source))
+    data = source.read(_DOCUMENT_LIMIT + 1)
+    if len(data) > _DOCUMENT_LIMIT:
+        raise RejectedError(f"a JSON document of more than {_DOCUMENT_LIMIT} bytes; write it as JSON Lines")
+    return transcript.parse_document(data)
+
+
+def _lines(source: BinaryIO) -> Iterator[bytes]:
+    """Lines of a file; of one beyond the limit only so much as shows that it is, so that memory stays flat."""
+    limit = transcript.LINE_LIMIT + 1
+    while line := source.readline(limit):
+        yield line
+        while len(line) == limit and not line.endswith(b"\n"):
+            line = source.readline(limit)
+
+
+def _set_aside(done: Ingested, folder: Path, file: Path, line: BadLine) -> None:
+    if done.set_aside is None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        done.set_aside = folder / f"{file.stem}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
+    done.bad.append((line.number, line.reason))
+    with done.set_aside.open("a", encoding="utf-8", errors="surrogateescape") as kept:
+        kept.write(json.dumps({"line": line.number, "reason": line.reason, "raw": line.raw}) + "\n")
+
+
+def wait_for_operations(ids: list[UUID], progress: Progress) -> int:
+    """Wait until operations are final; returns how many are not because nobody works on them."""
+    if not ids:
+        return 0
+    bar = progress.add_task("indexing", total=len(ids), unit="operations")
+    idle = 0
+    left = len(ids)
+    while left:
+        with connection() as conn:
+            now_left = operations.unfinished(conn, ids)
+        idle = 0 if now_left < left else idle + 1
+        left = now_left
+        progress.update(bar, completed=len(ids) - left)
+        if left and idle > 50 and idle % 50 == 0 and not _somebody_works():  # noqa: PLR2004 - five seconds
+            break
+        if left:
+            time.sleep(0.1)
+    return left
+
+
+def _somebody_works() -> bool:
+    try:
+        return bool(broker.consumers().get(stages.Queue.DB.value))
+    except UnavailableError:
+        return False
+
+
+def progress() -> Progress:
+    """Progress bars on standard error, gone when they are done."""
+    return Progress(
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+        TextColumn("{task.fields[unit]}"), TimeElapsedColumn(), console=err, transient=True,
+    )  # fmt: skip
+
+
+def tell(done: Ingested, left: int, *, as_json: bool = False) -> None:
+    """Say what an ingest did."""
+    if as_json:
+        print_json(
+            {
+                "messages": done.read,
+                "written": done.written,
+                "operations": [str(i) for i in done.operations],
+                "unfinished": left,
+                "bad_lines": [{"line": n, "reason": why} for n, why in done.bad],
+                "set_aside": str(done.set_aside) if done.set_aside else None,
+            }
+        )
+        return
+    known = done.read - done.written
+    out.print(f"{done.read} messages read: {done.written} new or changed, {known} known already")
+    if left:
+        out.print(f"[yellow]{left} operations wait: no worker listens to queue db; `isotherm up` starts some[/yellow]")
+    if done.bad:
+        shown = [(number, escape(why)) for number, why in done.bad[:_SHOWN_BAD]]
+        out.print(table("Lines set aside", ("line", "reason"), shown, right=(0,)))
+        more = len(done.bad) - len(shown)
+        out.print((f"and {more} more; " if more > 0 else "") + f"all are kept in {done.set_aside}", soft_wrap=True)

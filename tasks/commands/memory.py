@@ -1,0 +1,314 @@
+"""`remember`, `recall`, `tiers`, `reconcile`, `restore`: tiered memory from the command line."""
+
+from __future__ import annotations
+
+import sys
+import time as clock
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from rich.markup import escape
+from rich.padding import Padding
+from rich.text import Text
+
+from isotherm import storage
+from isotherm.pipeline.clean import aware
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.records import Tier
+from isotherm.storage.postgres import namespaces, tier_plan
+from isotherm.storage.postgres.operations import Operation
+from isotherm.storage.postgres.pool import connection
+from isotherm.storage.redis.tail import TailRecord
+from isotherm.storage.tier import Recall
+from isotherm.tasks import producers
+from isotherm.tasks.commands.output import (
+    Exit,
+    JsonFlag,
+    age,
+    clip,
+    err,
+    errors_as_sentences,
+    out,
+    print_json,
+    ready,
+    size,
+    state,
+    table,
+)
+
+Agent = Annotated[str, typer.Option("--agent", "-a", help="Whose memory.")]
+Session = Annotated[str | None, typer.Option("--session", "-s", help="One session of it.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer it belongs to.")]
+
+_WAIT_S = 60.0
+_COLORS = {Tier.HOT: "red", Tier.WARM: "yellow", Tier.COLD: "blue"}
+_BAR = 24
+
+
+def remember(
+    content: Annotated[str, typer.Argument(help="The text; - reads standard input.")],
+    *,
+    agent: Agent = "default",
+    session: Session = None,
+    tenant: Tenant = None,
+    role: Annotated[str | None, typer.Option(help="Who said it: user, assistant, tool.")] = None,
+    key: Annotated[str | None, typer.Option(help="Makes the call safe to repeat.")] = None,
+    time: Annotated[str | None, typer.Option(help="When it was said, ISO 8601 with an offset; default now.")] = None,
+    importance: Annotated[float | None, typer.Option(min=0, max=1)] = None,
+    pin: Annotated[bool, typer.Option("--pin", help="Keep it out of cold.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remember one text. It is durable when the command returns."""
+    with errors_as_sentences():
+        ready()
+        accepted = producers.remember(
+            Namespace.of(agent, session, tenant=tenant),
+            sys.stdin.read() if content == "-" else content,
+            role=role,
+            key=key,
+            time=_moment(time),
+            importance=importance,
+            pinned=pin,
+        )
+        if as_json:
+            print_json({"operation": accepted.operation_id, "id": accepted.ids[0], "new": accepted.new})
+        else:
+            out.print(f"{'remembered' if accepted.new else 'known already'}: {escape(accepted.ids[0])}")
+
+
+def _moment(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return aware(datetime.fromisoformat(text), "time")
+    except ValueError:
+        raise RejectedError("time: ISO 8601 with an offset is needed, such as 2026-10-12T09:30:00+02:00") from None
+
+
+def recall(
+    query: Annotated[str, typer.Argument(help="What to look for; without it, the newest records in order.")] = "",
+    *,
+    agent: Agent = "default",
+    session: Session = None,
+    tenant: Tenant = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many records.")] = 10,
+    touch: Annotated[bool, typer.Option(help="Count this as an access of what it finds.")] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Recall what matters for a query, over all sessions of an agent or one; the answer is in order of time."""
+    with errors_as_sentences():
+        opened = storage.open(ready())
+        namespace = Namespace.of(agent, session, tenant=tenant)
+        if not query.strip() and session is not None:
+            newest = opened.tier.tail(namespace, limit)
+            print_json([_tail_json(r) for r in newest]) if as_json else out.print(_tail_table(newest))
+            return
+        scope = namespace.bank if session is None else namespace
+        answer = producers.recall(scope, query, budget=RecallBudget(total=limit), touch=touch)
+        if as_json:
+            print_json(recall_json(answer))
+        else:
+            show_recall(query, answer)
+
+
+def recall_json(answer: Recall) -> dict[str, Any]:
+    """An answer for programs: whole texts, and every part of each score."""
+    return {
+        "degraded": list(answer.degraded),
+        "truncated": answer.truncated,
+        "records": [
+            {
+                "id": item.record.id,
+                "session": item.record.namespace.session,
+                "role": item.record.metadata.get("role") or (item.record.categories or (None,))[0],
+                "tier": item.record.tier.value,
+                "created_at": item.record.created_at,
+                "text": item.record.text,
+                "whole": item.record.content is not None,
+                "score": {
+                    "total": item.score.total,
+                    "semantic": item.score.semantic,
+                    "recency": item.score.recency,
+                    "importance": item.score.importance,
+                },
+                "found_by": item.legs,
+            }
+            for item in answer.items
+        ],
+    }
+
+
+def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
+    """Print an answer in order of time, each record with its score and the parts of it, the best one marked.
+
+    Args: width: characters shown of each record.
+    """
+    out.print(f"\n[bold]{clip(query, 120)}[/bold]")
+    best = max((item.score.total for item in answer.items), default=0.0)
+    for item in answer.items:
+        parts = item.score
+        mark = "[bold green]►[/bold green]" if parts.total == best else " "
+        out.print(
+            f"{mark} {item.record.created_at:%Y-%m-%d %H:%M}  {tier_name(item.record.tier):<4}  "
+            f"{clip(item.record.namespace.session or '-', 30)}  [bold]{parts.total:.3f}[/bold]  "
+            f"[dim]words {parts.semantic:.2f}, recency {parts.recency:.2f}, importance {parts.importance:.2f}[/dim]",
+            soft_wrap=True,
+            highlight=False,
+        )
+        out.print(Padding(clip(item.record.text, width), (0, 0, 0, 4)), highlight=False)
+    if not answer.items:
+        out.print("  nothing is remembered here")
+    for part in answer.degraded:
+        err.print(f"[yellow]without {part}: Redis is away[/yellow]")
+    if answer.truncated:
+        err.print("[yellow]truncated: many records are not indexed yet, some may be missing[/yellow]")
+
+
+def tier_name(tier: Tier) -> str:
+    """A tier in its color."""
+    return f"[{_COLORS[tier]}]{tier.value}[/{_COLORS[tier]}]"
+
+
+def _tail_json(record: TailRecord) -> dict[str, Any]:
+    return {"id": record.id, "role": record.role, "created_at": record.created_at, "text": record.content}
+
+
+def _tail_table(newest: list[TailRecord]) -> Any:  # noqa: ANN401 - a rich table
+    rows = [(r.created_at.strftime("%Y-%m-%d %H:%M"), escape(r.role or "-"), clip(r.content or "")) for r in newest]
+    return table("Newest", ("when", "role", "text"), rows)
+
+
+def tiers(
+    *,
+    agent: Annotated[str | None, typer.Option("--agent", "-a", help="Only this agent.")] = None,
+    tenant: Tenant = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show how many records are hot, warm and cold, by agent and session."""
+    with errors_as_sentences():
+        storage.open(ready())
+        depths = depth(agent, tenant)
+        if as_json:
+            print_json(depths)
+        else:
+            show_depth("Tiers", depths)
+
+
+def depth(agent: str | None, tenant: str | None) -> list[dict[str, Any]]:
+    """Records and bytes by tier of every namespace of a tenant, or of one of its agents."""
+    with connection() as conn:
+        listed = {row.place.namespace_id: row for row in namespaces.listed(conn, tenant=tenant, agent=agent)}
+        rows = tier_plan.depth(conn, tenant=tenant, agent=agent)
+    found: dict[int, dict[str, Any]] = {}
+    for namespace_id, tier, records, content_bytes, oldest in rows:
+        row = listed[namespace_id]
+        one = found.setdefault(
+            namespace_id,
+            {"agent": row.namespace.agent, "session": row.namespace.session, "due_at": row.due_at, "tiers": {}},
+        )
+        one["tiers"][tier.value] = {"records": records, "bytes": content_bytes, "oldest_access": oldest}
+    return [found[i] for i in listed if i in found]
+
+
+def show_depth(title: str, depths: list[dict[str, Any]]) -> None:
+    """Print depths as a table with a bar for each namespace."""
+    most = max((sum(t["records"] for t in d["tiers"].values()) for d in depths), default=1)
+    rows = []
+    for d in depths:
+        counts = [d["tiers"].get(tier.value, {}).get("records", 0) for tier in Tier]
+        total = sum(t["bytes"] for t in d["tiers"].values())
+        rows.append((escape(d["agent"]), escape(d["session"] or "-"), *counts, size(total), _bar(counts, most)))
+    totals = [sum(row[column] for row in rows) for column in (2, 3, 4)]
+    made = table(title, ("agent", "session", "hot", "warm", "cold", "text", ""), [], right=(2, 3, 4, 5))
+    for row in rows:
+        made.add_row(*(cell if isinstance(cell, str | Text) else str(cell) for cell in row))
+    made.add_section()
+    made.add_row("all", "", *map(str, totals), "", _bar(totals, max(sum(totals), 1)))
+    out.print(made)
+
+
+def _bar(counts: list[int], most: int) -> Text:
+    bar = Text()
+    for tier, count in zip(Tier, counts, strict=True):
+        cells = round(_BAR * count / most) or (1 if count else 0)
+        bar.append("█" * cells, style=_COLORS[tier])
+    return bar
+
+
+def reconcile(
+    *, agent: Agent = "default", session: Session = None, tenant: Tenant = None, as_json: JsonFlag = False
+) -> None:
+    """Run one migration pass over an agent's sessions, or one of them, and report what moved."""
+    with errors_as_sentences():
+        storage.open(ready())
+        if session is not None:
+            wanted = [Namespace.of(agent, session, tenant=tenant)]
+        else:
+            with connection() as conn:
+                wanted = [row.namespace for row in namespaces.listed(conn, tenant=tenant, agent=agent)]
+        ended = [wait_for(producers.reconcile(n).operation_id) for n in wanted]
+        moved = {
+            name: sum(int((o.result or {}).get(name, 0)) for o in ended)
+            for name in ("promoted", "demoted", "evicted", "set_aside", "unfinished")
+        }
+        if as_json:
+            print_json({"namespaces": len(ended), **moved})
+        else:
+            out.print(f"{len(ended)} namespaces: " + ", ".join(f"{n} {name}" for name, n in moved.items()))
+        _end_with(ended)
+
+
+def restore(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of records.")],
+    *,
+    agent: Agent = "default",
+    session: Session = None,
+    tenant: Tenant = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Bring cold records back to warm, byte for byte."""
+    with errors_as_sentences():
+        opened = storage.open(ready())
+        namespace = Namespace.of(agent, session, tenant=tenant)
+        accepted = producers.restore(namespace, ids)
+        ended = wait_for(accepted.operation_id)
+        records = [opened.tier.get(namespace, record_id) for record_id in accepted.ids]
+        if as_json:
+            print_json(
+                {
+                    "operation": ended.id,
+                    "state": ended.state,
+                    "records": [{"id": r.id, "tier": r.tier.value, "bytes": r.size_bytes} for r in records],
+                }
+            )
+        else:
+            rows = [
+                (escape(r.id), tier_name(r.tier), size(r.size_bytes), age(r.moved_at), clip(r.text)) for r in records
+            ]
+            out.print(
+                table(f"Restore: {state(ended.state)}", ("id", "tier", "size", "moved", "text"), rows, right=(2,))
+            )
+        _end_with([ended])
+
+
+def wait_for(operation_id: UUID, seconds: float = _WAIT_S) -> Operation:
+    """Wait until an operation is final, or until `seconds` are over; returns it as it is then."""
+    until = clock.monotonic() + seconds
+    while not (found := producers.operation(operation_id)).final and clock.monotonic() < until:
+        clock.sleep(0.05)
+    return found
+
+
+def _end_with(ended: list[Operation]) -> None:
+    if unfinished := [o for o in ended if not o.final]:
+        err.print(f"[yellow]{len(unfinished)} operations still wait: does a worker run? see `isotherm doctor`[/yellow]")
+        raise SystemExit(int(Exit.UNAVAILABLE))
+    if bad := [o for o in ended if o.state != "done"]:
+        err.print(
+            f"[red]operation {bad[0].id} ended {bad[0].state}[/red]: {escape(bad[0].error or '')}", soft_wrap=True
+        )
+        raise SystemExit(int(Exit.UNHEALTHY))
