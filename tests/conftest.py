@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,13 @@ from harness import Processes
 from psycopg import sql
 
 from isotherm import storage
+from isotherm.storage import servers
 from isotherm.storage import settings as settings_module
 from isotherm.storage.embedded import Embedded, Endpoints
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.migrate import migrate
+from isotherm.tasks import app
+from isotherm.tasks.app import app
 
 # Short enough that a lost runner is found within a test, long enough that a busy machine loses none by itself.
 PACE = {
@@ -44,7 +48,10 @@ def base_dir() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def endpoints(base_dir: Path) -> Iterator[Endpoints]:
     servers = Embedded(base_dir / "data", system_dir=base_dir / "system")
-    yield servers.start()
+    found = servers.start()
+    # Collecting tests may have read Celery's settings already, before there was a server to name in them.
+    app.conf.update(broker_url=found.broker_url, result_backend=found.broker_url)
+    yield found
     servers.stop()
 
 
@@ -109,7 +116,16 @@ def environment(
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     settings_module.settings.cache_clear()
+    _reconfigure_app()
     return values
+
+
+def _reconfigure_app() -> None:
+    """The app reads its settings once a process; a test before, or a look at a task, may have made it read others."""
+    if app.configured and app.conf.broker_url != servers.broker_url(settings_module.settings()):
+        sys.modules.pop("isotherm.celeryconfig", None)
+        app._pool = app._backend = app.amqp._producer_pool = None
+        app.config_from_object("isotherm.celeryconfig", force=True)
 
 
 @pytest.fixture

@@ -37,6 +37,8 @@ _BATCH = 100
 _HEAD_BYTES = 65_536
 _DOCUMENT_LIMIT = 512 * 1024 * 1024
 _SHOWN_BAD = 20
+_LOOK_S = 0.1
+_IDLE_LOOKS = 20  # after so many without progress it is asked whether anybody works
 
 
 @dataclass(slots=True)
@@ -160,10 +162,10 @@ def wait_for_operations(ids: list[UUID], progress: Progress) -> int:
         idle = 0 if now_left < left else idle + 1
         left = now_left
         progress.update(bar, completed=len(ids) - left)
-        if left and idle > 50 and idle % 50 == 0 and not _somebody_works():  # noqa: PLR2004 - five seconds
+        if left and idle and idle % _IDLE_LOOKS == 0 and not _somebody_works():
             break
         if left:
-            time.sleep(0.1)
+            time.sleep(_LOOK_S)
     return left
 
 
