@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import dataclass
 
 from isotherm.storage import servers
@@ -38,17 +39,24 @@ def patience(settings: Settings) -> Patience:
 
 class _State:
     opened: Storage | None = None
+    lock = threading.RLock()
 
 
 def open_storage(settings: Settings | None = None) -> Storage:
     """Open this process's pool and client and return its memories; the second call returns the same.
 
+    Args: settings: None means what is open already, else the settings of the environment.
     Nothing is connected before it is used. Raises: RejectedError when the settings are wrong.
     """
-    chosen = settings or read_settings()
-    if _State.opened is not None and _State.opened.settings == chosen and pool.is_open():
-        return _State.opened
-    close_storage()
+    with _State.lock:
+        opened = _State.opened
+        if opened is not None and pool.is_open() and (settings is None or settings == opened.settings):
+            return opened
+        return _open(settings or read_settings())
+
+
+def _open(chosen: Settings) -> Storage:
+    _close()
     pool.open_pool(servers.postgres_dsn(chosen), size=chosen.pool_size, statement_timeout=chosen.statement_timeout)
     redis = client.open_client(servers.redis_url(chosen))
     tail = Tail(redis, prefix=chosen.redis_prefix, ttl=chosen.tail_ttl)
@@ -59,6 +67,11 @@ def open_storage(settings: Settings | None = None) -> Storage:
 
 def close_storage() -> None:
     """Close what this process opened."""
+    with _State.lock:
+        _close()
+
+
+def _close() -> None:
     pool.close_pool()
     client.close_client()
     namespaces.forget_places()
@@ -67,6 +80,7 @@ def close_storage() -> None:
 
 def _forget_after_fork() -> None:
     _State.opened = None
+    _State.lock = threading.RLock()  # another thread of the parent may have held it
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import structlog
-from celery import signals
+from celery import bootsteps, signals
 from prometheus_client import CollectorRegistry, multiprocess, start_http_server
 
 from isotherm import storage
@@ -16,6 +16,7 @@ from isotherm.storage.postgres import steps
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import settings
 from isotherm.tasks import logs
+from isotherm.tasks.app import app
 from isotherm.tasks.stage import worker_prefix
 
 log = structlog.get_logger("isotherm")
@@ -60,9 +61,24 @@ def _close_resources(pid: int, **_: Any) -> None:  # noqa: ANN401
     storage.close()
 
 
-@signals.worker_shutdown.connect
-def _give_back_claims(**_: Any) -> None:  # noqa: ANN401
-    """What this worker's processes still held when it stopped is free at once, and not counted as an attempt."""
+class _GiveBackClaims(bootsteps.StartStopStep):  # type: ignore[misc]  # celery ships no types
+    """What this worker's processes still held when it stopped is free at once, and not counted as an attempt.
+
+    A step of the worker, since the signal `worker_shutdown` is not sent after a soft or cold shutdown; and only for
+    those, since a warm one lets every task end.
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def terminate(self, parent: object) -> None:  # noqa: ARG002 - the worker passes itself
+        """Called in the main process, after the pool was told to end."""
+        _give_back_claims()
+
+
+app.steps["worker"].add(_GiveBackClaims)
+
+
+def _give_back_claims() -> None:
     try:
         storage.open()
         with connection() as conn:

@@ -9,7 +9,10 @@ from collections.abc import Sequence
 import structlog
 from kombu.exceptions import OperationalError
 
+from isotherm.pipeline.errors import TransientError
+from isotherm.storage.postgres import outbox
 from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.pool import connection
 from isotherm.tasks.canvas import BUILDERS
 
 log = structlog.get_logger("isotherm")
@@ -45,6 +48,21 @@ def publish(messages: Sequence[Message]) -> list[int]:
 def publish_after_commit(messages: Sequence[Message]) -> None:
     """Publish what a committed transaction enqueued and remember what is out."""
     _sent.extend(publish(messages))
+
+
+def publish_and_remove(messages: Sequence[Message]) -> None:
+    """Publish what a committed transaction enqueued, and remove what is out at once.
+
+    For canvases: the relay cannot tell that one is out, and would send all its messages again after the grace.
+    """
+    out = publish(messages)
+    if not out:
+        return
+    try:
+        with connection() as conn:
+            outbox.remove(conn, out)
+    except TransientError as error:
+        log.warning("outbox.message_left", messages=len(out), reason=str(error))
 
 
 def take_sent(most: int = 500) -> list[int]:

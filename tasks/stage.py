@@ -74,6 +74,10 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
         except (NotReadyError, LostLeaseError) as error:
             log.info("operations.delivery_skipped", stage=self.name, reason=str(error))
             return {"state": "skipped"}
+        except TransientError as error:
+            # Nothing was claimed. The message ends here, and the sweeper announces the step once its row can be read.
+            log.warning("operations.delivery_postponed", stage=self.name, reason=str(error))
+            return {"state": "postponed"}
         except RejectedError as error:
             log.error("operations.delivery_refused", stage=self.name, reason=str(error))  # noqa: TRY400 - no traceback: nothing here is a bug
             return {"state": "refused"}
@@ -178,9 +182,11 @@ def describe(error: Exception) -> str:
 
 
 def _give_back(step: ClaimedStep, chosen: Settings, delay: timedelta, *, counted: bool, error: str | None) -> None:
+    """Raises: LostLeaseError when the step is not ours any more, as after a commit whose answer was lost."""
     with connection() as conn:
         sweep.announce(conn, step, delay)
-        steps.give_back(conn, step, delay=delay, nudge_after=chosen.nudge_after, counted=counted, error=error)
+        if not steps.give_back(conn, step, delay=delay, nudge_after=chosen.nudge_after, counted=counted, error=error):
+            raise LostLeaseError(f"step {step.id} has another runner")
 
 
 def _patiently(step: ClaimedStep, action: Callable[[], None]) -> bool:

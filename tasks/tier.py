@@ -14,15 +14,16 @@ from isotherm.pipeline.events import (
     RecordsMoved,
     RecordsRestored,
 )
-from isotherm.pipeline.payloads import FanOut, StepRef
+from isotherm.pipeline.payloads import FanOut, StepRef, TailRefresh
 from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, plan_batches, plan_migration
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.storage.postgres import operations, outbox, steps, tier_index, tier_move, tier_plan
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
+from isotherm.storage.tier import TAIL_REFRESH
 from isotherm.tasks.canvas import FAN_OUT
-from isotherm.tasks.publish import publish_after_commit
+from isotherm.tasks.publish import publish_and_remove
 from isotherm.tasks.stage import claimed, stage_task, tell
 
 _STAGES_OF_KIND = {
@@ -63,7 +64,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             if not batches:
                 tier_plan.finish_pass(conn, namespace_id, policy, moved=0, held_until=planned.held_until)
             step.settle(conn, _plan_receipt(planned, batches), is_result=not batches)
-        publish_after_commit(messages)
+        publish_and_remove(messages)
         tell(step, MigrationPlanned(len(planned.moves), len(batches), planned.truncated))
     return step.receipt
 
@@ -107,10 +108,20 @@ def migrate(payload: dict[str, Any]) -> dict[str, Any]:
     with claimed(payload) as step:
         with connection() as conn:
             moved = tier_move.shift(conn, step.operation_id, tier_move.decode(step.input["moves"]))
+            messages = _tails_without(conn, step, evicted=any(m.target is None for m in moved.moves))
             step.settle(conn, moved.receipt())
+        publish_and_remove(messages)
         counts = {name: step.receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
         tell(step, RecordsMoved(**counts, set_aside=len(moved.set_aside)))
     return step.receipt
+
+
+def _tails_without(conn: Connection, step: ClaimedStep, *, evicted: bool) -> list[Message]:
+    """What was evicted must not be replayed from the hot tail: its drop leaves with the eviction."""
+    if not evicted or step.namespace_id is None:
+        return []
+    wanted = TailRefresh(trace_id=step.trace_id, namespace_ids=[step.namespace_id]).model_dump(mode="json")
+    return [outbox.enqueue(conn, TAIL_REFRESH, wanted)]
 
 
 @stage_task(stages.RESTORE)

@@ -21,7 +21,8 @@ EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 EPOCH_SECONDS = 1_577_836_800
 DECAY_PER_SECOND = math.log(2) / HEAT_HALF_LIFE.total_seconds()
 IMPORTANCE_FLOOR = 0.05
-LOG_TOLERANCE = 1e-9
+# Accesses need not come at one moment to count in full: 1 % is what two and a half hours take away.
+LOG_TOLERANCE = 0.01
 _MAX_EXPONENT = 700.0
 
 
@@ -68,7 +69,7 @@ def value_log(importance: float, last_access_at: datetime) -> float:
 def threshold_log(heat: float, now: datetime) -> float:
     """Return the `heat_log` a record needs to have at least `heat` (above 0) at `now`.
 
-    A tolerance of 1e-9 lets `count` accesses at one moment reach the threshold `count` in spite of rounding.
+    A tolerance of 1 % lets `count` accesses within some two hours reach the threshold `count`.
     """
     if heat <= 0:
         raise ValueError("heat must be above 0")

@@ -55,7 +55,7 @@ def open_pool(dsn: str, *, size: int = 2, statement_timeout: timedelta = timedel
         configure=_configure,
         kwargs={
             "application_name": "isotherm",
-            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC -c idle_in_transaction_session_timeout=60000",
+            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC -c random_page_cost=1.1 -c idle_in_transaction_session_timeout=60000",
         },
         open=True,
     )

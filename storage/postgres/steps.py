@@ -35,7 +35,8 @@ _CLAIM = f"""
 WITH claimed AS (
     UPDATE operation_steps AS s
     SET state = 'running', token = token + 1, attempts = attempts + 1, owner = %(owner)s,
-        lease_until = now() + %(lease)s, started_at = coalesce(started_at, now())
+        lease_until = now() + %(lease)s, started_at = coalesce(started_at, now()),
+        last_error = CASE WHEN s.state = 'running' THEN 'runner ' || s.owner || ' was lost' ELSE last_error END
     WHERE s.id = %(id)s AND s.attempts < %(cap)s
       AND ((s.state = 'pending' AND s.not_before <= now()) OR (s.state = 'running' AND s.lease_until < now()))
       AND {READY}
@@ -79,13 +80,13 @@ WITH ended AS (
     UPDATE operations AS o
     SET state = d.state, finished_at = CASE WHEN d.state = 'running' THEN NULL ELSE now() END,
         started_at = coalesce(o.started_at, now()),
-        error = CASE WHEN d.state IN ('failed', 'dead', 'partial') THEN coalesce(%(error)s, o.error) END,
+        error = CASE WHEN d.state NOT IN ('done', 'cancelled') THEN coalesce(o.error, %(error)s) END,
         result = CASE WHEN %(is_result)s THEN %(receipt)s ELSE o.result END
     FROM derived AS d, ended WHERE o.id = ended.operation_id
 )
 SELECT d.state FROM ended, derived AS d"""
 
-# A step that took more than one try has outlived the messages of those that wait for it: the sweeper announces them.
+# A step that was claimed more than once has outlived the messages of those that wait for it: the sweeper announces them.
 _WAKE = """
 UPDATE operation_steps SET nudge_at = now()
 WHERE operation_id = %(operation)s AND state = 'pending' AND nudge_at > now()
@@ -218,7 +219,7 @@ def end(
     ).fetchone()
     if row is None:
         raise LostLeaseError(f"step {step.id} has another runner")
-    if step.attempts > 1 or step.waits:
+    if step.token > 1:
         conn.execute(_WAKE, {"operation": step.operation_id, "stage": step.stage, "unit": step.unit})
     return str(row[0])
 

@@ -12,12 +12,13 @@ from isotherm.storage.postgres import outbox, steps
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
 
+# The operation is locked too, as whoever ends a step does first: the sweeper passes by instead of waiting for that one.
 _EXPIRED = """
 SELECT s.id, s.operation_id, s.stage, s.unit, s.input, s.attempts, s.token, s.answer, s.waits,
        o.bank_id, o.namespace_id, o.trace_id, s.owner
 FROM operation_steps AS s JOIN operations AS o ON o.id = s.operation_id
 WHERE s.state = 'running' AND s.lease_until < now()
-ORDER BY s.lease_until LIMIT %(limit)s FOR UPDATE OF s SKIP LOCKED"""
+ORDER BY s.lease_until LIMIT %(limit)s FOR NO KEY UPDATE OF o, s SKIP LOCKED"""
 
 # Steps that are ready, were announced long enough ago and were claimed by nobody.
 _QUIET = f"""

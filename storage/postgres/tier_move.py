@@ -269,4 +269,7 @@ def _compressed(raw: bytes) -> bytes:
 
 
 def _decompressed(body: bytes, raw_bytes: int) -> bytes:
+    # Asked first, since as much memory is taken as the frame claims to need.
+    if zstandard.frame_content_size(body) != raw_bytes:
+        raise zstandard.ZstdError("the body has another size than was stored")
     return zstandard.ZstdDecompressor().decompress(body, max_output_size=max(raw_bytes, 1))

@@ -54,9 +54,9 @@ UNION ALL
  ORDER BY heat_log DESC, id LIMIT %(most)s)
 UNION ALL
 (SELECT 'evictable', {_COLUMNS} FROM tier_records
- WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned AND last_access_at < %(cold_before)s
+ WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned
    AND greatest(last_access_at, moved_at) < %(cold_before)s
- ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)"""
+ ORDER BY greatest(last_access_at, moved_at), created_at, id LIMIT %(most)s + 1)"""
 
 _LOCK = "SELECT 1 FROM namespaces WHERE id = %s FOR NO KEY UPDATE"
 _NOT_DUE = "UPDATE namespaces SET due_at = NULL WHERE id = %s"
@@ -70,7 +70,7 @@ UPDATE namespaces SET due_at = least(due_at, (
         SELECT min(last_access_at) + %(warm_age)s::interval FROM tier_records
         WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned
         UNION ALL
-        SELECT min(last_access_at) + %(cold_ttl)s::interval FROM tier_records
+        SELECT min(greatest(last_access_at, moved_at)) + %(cold_ttl)s::interval FROM tier_records
         WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned
         UNION ALL
         SELECT %(held_until)s::timestamptz

@@ -23,11 +23,11 @@ PER_WORD = 1_000
 UNINDEXED = 100
 _UNINDEXED_CHARS = 4_096
 # Records counted at most, to tell rare words from frequent ones.
-COUNTED = 10_000
+COUNTED = 2_000
 # A namespace up to this size is compared whole: exact, and cheaper than reading postings of its whole bank.
-EXACT = 2_000
+EXACT = COUNTED - 1
 
-_SIZE = "SELECT count(*) FROM (SELECT 1 FROM tier_records AS r WHERE {scope} LIMIT %(exact)s + 1) AS bounded"
+_COUNT = "SELECT count(*) AS n FROM (SELECT 1 FROM tier_records AS r WHERE {scope} LIMIT %(counted)s) AS bounded"
 
 _LEG_RECENT = """
     SELECT key, 'recent' AS leg FROM (
@@ -45,13 +45,16 @@ _HITS_POSTINGS = """
 _ON_TIERS = "JOIN tier_records AS t ON t.key = p.record_key AND t.tier = ANY(%(tiers)s)"
 
 _HITS_EXACT = """
-    SELECT t.term, r.key FROM tier_records AS r CROSS JOIN LATERAL unnest(r.terms) AS t (term)
-    WHERE {scope} AND r.tier = ANY(%(tiers)s) AND r.terms && %(terms)s::bigint[] AND t.term = ANY(%(terms)s::bigint[])"""
+    SELECT q.term, p.record_key AS key FROM unnest(%(terms)s::bigint[]) AS q (term)
+    CROSS JOIN LATERAL (
+        SELECT p.record_key FROM tier_postings AS p
+        WHERE {postings} AND p.term = q.term AND p.record_key = ANY(ARRAY(
+            SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)))) AS p"""
 
 # A word weighs the more the fewer records have it, as in BM25; beyond the bounds of both counts it hardly changes.
 _WORDS = """
 WITH size AS MATERIALIZED (
-    SELECT count(*) AS n FROM (SELECT 1 FROM tier_records AS r WHERE {scope} LIMIT %(counted)s) AS bounded
+    {size}
 ), hits AS MATERIALIZED ({hits}
 ), words AS MATERIALIZED (
     SELECT q.term, ln(1 + (greatest(size.n, coalesce(h.n, 0)) - coalesce(h.n, 0) + 0.5) / (coalesce(h.n, 0) + 0.5))::float8 AS weight
@@ -149,8 +152,11 @@ def candidates(
     words, weights = "WITH ", _NO_WEIGHTS
     if terms:
         legs.append(_LEG_LEXICAL)
-        hits = _HITS_EXACT if _is_small(conn, scope, within, params) else _HITS_POSTINGS
-        words, weights = _WORDS.format(scope=within, hits=hits.format(**parts)), _WEIGHTS
+        counted = _count(conn, scope, within, params)
+        hits = _HITS_POSTINGS if counted is None or counted > EXACT else _HITS_EXACT
+        size = _COUNT.format(scope=within) if counted is None else "SELECT %(size)s::bigint AS n"
+        values["size"] = counted
+        words, weights = _WORDS.format(size=size, hits=hits.format(**parts)), _WEIGHTS
     joined = "\n    UNION ALL".join(legs).format(**parts)
     sql = _CANDIDATES.format(words=words, legs=joined, weights=weights, scope=within, searchable=SEARCHABLE)
     rows = conn.execute(sql, values).fetchall()
@@ -193,11 +199,12 @@ def _in_bank(scope: Scope, alias: str) -> str:
     return within if scope.bank is not None else f"{in_bank_of(scope, alias)} AND {within}"
 
 
-def _is_small(conn: Connection, scope: Scope, within: str, params: dict[str, Any]) -> bool:
+def _count(conn: Connection, scope: Scope, within: str, params: dict[str, Any]) -> int | None:
+    """How many records a scope that may be small has, counted up to a bound; None for a whole bank."""
     if scope.namespace is None and scope.sessions is None:
-        return False
-    row = conn.execute(_SIZE.format(scope=within), {**params, "exact": EXACT}).fetchone()
-    return row is not None and int(row[0]) <= EXACT
+        return None
+    row = conn.execute(_COUNT.format(scope=within), {**params, "counted": COUNTED}).fetchone()
+    return int(row[0]) if row else 0
 
 
 @dataclass(frozen=True, slots=True)

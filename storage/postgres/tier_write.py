@@ -65,10 +65,10 @@ WITH sent AS (
             ELSE greatest(r.value_log, excluded.value_log) END,
         content_sha256 = excluded.content_sha256, size_bytes = excluded.size_bytes, role = excluded.role,
         categories = excluded.categories, metadata = excluded.metadata, importance = excluded.importance,
-        version = r.version + 1
-    WHERE (r.content_sha256, r.metadata, r.importance, r.categories, r.role)
+        pinned = r.pinned OR excluded.pinned, version = r.version + 1
+    WHERE (r.content_sha256, r.metadata, r.importance, r.categories, r.role, r.pinned)
         IS DISTINCT FROM (excluded.content_sha256, excluded.metadata, excluded.importance, excluded.categories,
-                          excluded.role)
+                          excluded.role, r.pinned OR excluded.pinned)
     RETURNING r.key, r.namespace_id, r.id, r.tier, r.indexed, r.version
 ), emptied AS (
     DELETE FROM cold_bodies USING written

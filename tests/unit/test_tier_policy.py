@@ -107,7 +107,8 @@ def test_an_unknown_last_access_never_expires() -> None:
 def test_heat_decays_below_the_threshold() -> None:
     policy = Policy(hot_ttl=None, demote_idle=None)
     assert should_promote(state(Tier.WARM, 6, 7 * DAY), policy, NOW)
-    assert not should_promote(state(Tier.WARM, 3, HOUR), policy, NOW)
+    assert should_promote(state(Tier.WARM, 3, HOUR), policy, NOW), "accesses need not come at one moment"
+    assert not should_promote(state(Tier.WARM, 3, 6 * HOUR), policy, NOW)
 
 
 def test_shipped_policy_keeps_cold_and_the_specification_policy_evicts() -> None:

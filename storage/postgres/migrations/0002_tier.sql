@@ -36,6 +36,8 @@ CREATE INDEX tier_records_by_value ON tier_records (namespace_id, tier, value_lo
 CREATE INDEX tier_records_by_access ON tier_records (namespace_id, tier, last_access_at) WHERE NOT pinned;
 CREATE INDEX tier_records_by_heat ON tier_records (namespace_id, tier, heat_log)
     WHERE heat_log IS NOT NULL AND tier < 3 AND NOT pinned;
+CREATE INDEX tier_records_by_cold_age ON tier_records (namespace_id, greatest(last_access_at, moved_at))
+    WHERE tier = 1 AND NOT pinned;
 CREATE INDEX tier_records_unindexed ON tier_records (bank_id, created_at DESC) WHERE NOT indexed;
 
 -- Words of every record, newest last within a word: the index that finds records by their text.

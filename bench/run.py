@@ -1,0 +1,87 @@
+"""Run the benches: `python bench/run.py [--only NAME …] [--quick] [--json FILE] [--write] [--locomo FOLDER]`.
+
+Needs nothing but the package with its extra `embedded`; servers are private and gone afterwards.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from arena import Arena, arena
+from locomo import locomo
+from machine import facts, load
+from measure import Line
+from moving import reconcile
+from reading import recall, tail
+from results import show, write
+from writing import noop, remember
+
+BENCHES: Mapping[str, Callable[..., list[Line]]] = {
+    "remember": remember,
+    "noop": noop,
+    "tail": tail,
+    "recall": recall,
+    "reconcile": reconcile,
+    "locomo": locomo,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what was asked for; the exit code is 0 even when a gate was missed, since a busy machine is not a fault."""
+    options = _options(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers are stopped all the same
+    lines: list[Line] = []
+    about = {"load before": load()}
+    begun = time.perf_counter()
+    with arena() as ground:
+        about = {**facts(ground.endpoints.postgres_dsn, ground.client, ground.folder), **about}
+        for name in options.only or BENCHES:
+            print(f"{name} …", file=sys.stderr)
+            lines += _run(name, ground, options)
+    about |= {"load after": load(), "duration": f"{time.perf_counter() - begun:.0f} s", "sizes": _sizes(options)}
+    show(lines, about)
+    if options.json:
+        rows = [{**dataclasses.asdict(n), "ratio": n.ratio, "verdict": n.verdict} for n in lines]
+        options.json.write_text(json.dumps({"machine": about, "lines": rows}, indent=2) + "\n", encoding="utf-8")
+    if options.write:
+        write(lines, about)
+    return 0
+
+
+def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
+    if name == "locomo":
+        return locomo(ground, options.locomo, quick=options.quick)
+    return BENCHES[name](ground, quick=options.quick)
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    data = os.environ.get("ISOTHERM_BENCH_DATA")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
+    parser.add_argument("--only", nargs="+", choices=list(BENCHES), metavar="NAME", help=f"of: {', '.join(BENCHES)}")
+    parser.add_argument("--quick", action="store_true", help="small sizes, less than a minute in all")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
+    parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
+    parser.add_argument(
+        "--locomo",
+        type=Path,
+        default=Path(data) / "locomo" if data else None,
+        metavar="FOLDER",
+        help="folder of conv-*.json; default: the folder locomo in ISOTHERM_BENCH_DATA",
+    )
+    return parser.parse_args(arguments)
+
+
+def _sizes(options: argparse.Namespace) -> str:
+    return "quick: too small for the gates to mean much" if options.quick else "full"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Stages run in the test's own process, and what must hold of the database whatever ran."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from isotherm.pipeline import text
+from isotherm.pipeline.tier.records import searchable_text
+from isotherm.storage.postgres.pool import fetch_all
+from isotherm.storage.postgres.tier_move import original
+from isotherm.tasks import cold, producers, tier
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from isotherm.pipeline.identity import Namespace
+    from isotherm.pipeline.tier.policy import Policy
+
+_READY = """
+SELECT s.id, s.operation_id, o.trace_id, s.stage FROM operation_steps AS s JOIN operations AS o ON o.id = s.operation_id
+WHERE s.state = 'pending' AND (%(operation)s::uuid IS NULL OR s.operation_id = %(operation)s)
+ORDER BY s.id LIMIT 1"""
+
+STAGES = {task.name: task for task in (tier.index, tier.plan, tier.migrate, tier.restore, tier.report, cold.summarize,
+                                       cold.archive)}  # fmt: skip
+
+
+def drive(operation_id: UUID | None = None) -> list[str]:
+    """Run steps one after the other, in the order they were written, until none is pending; returns the stages that ran."""
+    ran: list[str] = []
+    while rows := fetch_all(_READY, {"operation": operation_id}):
+        step_id, operation, trace, stage = rows[0]
+        STAGES[stage]({"step_id": step_id, "operation_id": str(operation), "trace_id": str(trace)})
+        ran.append(stage)
+        assert len(ran) < 10_000, "steps do not end"
+    return ran
+
+
+def run_pass(namespace: Namespace, policy: Policy) -> dict[str, Any]:
+    """One migration pass, to its end; returns its report."""
+    accepted = producers.reconcile(namespace, policy)
+    drive(accepted.operation_id)
+    done = producers.operation(accepted.operation_id)
+    assert done.state == "done", (done.state, done.error)
+    assert done.result is not None
+    return done.result
+
+
+def check_database() -> None:
+    """What holds of every record at any time between transactions: place, body, and the words it is found by."""
+    postings: dict[int, set[tuple[int, int, int]]] = {}
+    for bank, term, key, namespace in fetch_all("SELECT bank_id, term, record_key, namespace_id FROM tier_postings"):
+        postings.setdefault(key, set()).add((bank, term, namespace))
+    rows = fetch_all(
+        """SELECT r.key, r.bank_id, r.namespace_id, r.tier, r.content, r.summary, r.metadata, r.content_sha256,
+                  r.size_bytes, r.terms, r.indexed, r.version, r.access_count, r.heat_log, b.body, b.raw_bytes
+           FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key"""
+    )
+    for row in rows:
+        _check_record(row, postings.pop(row[0], set()))
+    assert not postings, "words of records that are gone"
+    orphans = "SELECT count(*) FROM cold_bodies AS b JOIN tier_records AS r ON r.key = b.record_key WHERE r.tier > 1"
+    assert fetch_all(orphans) == [(0,)]
+    jumps = "SELECT record_key, source, target FROM tier_moves WHERE abs(source - target) <> 1 AND target > 0"
+    assert fetch_all(jumps) == []
+
+
+def _check_record(row: tuple[Any, ...], postings: set[tuple[int, int, int]]) -> None:
+    (key, bank, namespace, rank, content, summary, metadata, sha, size, terms, indexed, version, accesses, heat_log, body,
+     raw_bytes) = row  # fmt: skip
+    if rank > 1:
+        whole, found_by = content, searchable_text(content, metadata)
+        assert body is None, key
+    else:
+        whole = original(summary, body, raw_bytes, sha)
+        found_by = summary if body is not None else searchable_text(summary, metadata)
+    if whole is not None:  # a damaged body is somebody's test
+        assert hashlib.sha256(whole.encode()).digest() == sha, key
+        assert len(whole.encode()) == size, key
+    assert postings == {(bank, term, namespace) for term in terms}, f"record {key}: words and postings differ"
+    if indexed:
+        assert terms == text.terms(found_by), f"record {key}: indexed by other words than it is found by"
+    assert version >= 1
+    assert (heat_log is None) == (accesses == 0), key

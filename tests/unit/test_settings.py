@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+from pydantic import SecretStr
+
+from isotherm.pipeline.errors import RejectedError
+from isotherm.storage import servers
+from isotherm.storage import settings as module
+from isotherm.storage.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(f"ISOTHERM_{name}".upper(), raising=False)
+    module.settings.cache_clear()
+    yield
+    module.settings.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("30", timedelta(seconds=30)),
+        ("0.5", timedelta(seconds=0.5)),
+        ("PT2M", timedelta(minutes=2)),
+        ("P1D", timedelta(days=1)),
+        ("00:00:05", timedelta(seconds=5)),
+    ],
+)
+def test_durations_are_seconds_or_iso(monkeypatch: pytest.MonkeyPatch, given: str, read: timedelta) -> None:
+    monkeypatch.setenv("ISOTHERM_LEASE", given)
+    assert module.settings().lease == read
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ISOTHERM_LEASE", "-1"),
+        ("ISOTHERM_LEASE", "0"),
+        ("ISOTHERM_LEASE", "nan"),
+        ("ISOTHERM_LEASE", "inf"),
+        ("ISOTHERM_LEASE", "1e400"),
+        ("ISOTHERM_LEASE", "soon"),
+        ("ISOTHERM_POOL_SIZE", "hunter2"),
+        ("ISOTHERM_POOL_SIZE", "0"),
+        ("ISOTHERM_REDIS_PREFIX", "a:{b}"),
+        ("ISOTHERM_TIER", '{"hot_capacity": hunter2'),
+        ("ISOTHERM_POSTGRES_DSN", "host=h password=hunter2"),
+        ("ISOTHERM_POSTGRES_DSN", "postgresql://u:hunter2@h/d?nonsense=1"),
+        ("ISOTHERM_POSTGRES_DSN", ""),
+        ("ISOTHERM_REDIS_URL", "http://:hunter2@h"),
+        ("ISOTHERM_REDIS_URL", "redis://:hunter2@h:port"),
+        ("ISOTHERM_METRICS_PORT", "99999"),
+    ],
+)
+def test_bad_values_name_the_variable_and_never_the_value(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(RejectedError) as caught:
+        module.settings()
+    assert str(caught.value) == f"settings: invalid {name}"
+    assert caught.value.__cause__ is None
+
+
+def test_every_bad_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISOTHERM_LEASE", "x")
+    monkeypatch.setenv("ISOTHERM_TIER", '{"hot_capacity": -1}')
+    with pytest.raises(RejectedError, match=r"ISOTHERM_LEASE, ISOTHERM_TIER\.HOT_CAPACITY$"):
+        module.settings()
+
+
+def test_policies_are_read_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISOTHERM_TIER", '{"hot_capacity": 0, "hot_ttl": null, "warm_ttl": "P1D"}')
+    tier = module.settings().tier
+    assert (tier.hot_capacity, tier.hot_ttl, tier.warm_ttl) == (0, None, timedelta(days=1))
+
+
+def test_secrets_are_not_shown() -> None:
+    chosen = Settings(
+        postgres_dsn=SecretStr("postgresql://u:hunter2@h/d"),
+        redis_url=SecretStr("redis://:hunter2@h"),
+        broker_url=SecretStr("amqp://u:hunter2@h"),
+    )
+    assert "hunter2" not in f"{chosen!r} {chosen} {chosen.model_dump_json()}"
+
+
+def test_settings_are_read_once_and_do_not_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = module.settings()
+    monkeypatch.setenv("ISOTHERM_LEASE", "7")
+    assert module.settings() is first
+    with pytest.raises(ValueError, match="frozen"):
+        first.lease = timedelta(1)  # type: ignore[misc]
+
+
+def test_data_folder_is_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISOTHERM_DATA_DIR", "~/data")
+    assert module.settings().data_dir.is_absolute()
+    assert "~" not in str(module.settings().data_dir)
+
+
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        ("redis://h:6379/2", "redis://h:6379/2"),
+        ("rediss://:p@h", "rediss://:p@h"),
+        ("unix:///run/r.sock", "redis+socket:///run/r.sock"),
+        ("unix:///run/r.sock?db=3", "redis+socket:///run/r.sock?virtual_host=3"),
+        ("unix:///run/r.sock?socket_timeout=5&db=3", "redis+socket:///run/r.sock?socket_timeout=5&virtual_host=3"),
+        ("unix://:p@/run/r.sock?db=1", "redis+socket://:p@/run/r.sock?virtual_host=1"),
+    ],
+)
+def test_broker_and_results_read_the_redis_url_in_their_own_spelling(url: str, seen: str) -> None:
+    chosen = Settings(redis_url=SecretStr(url))
+    assert servers.redis_url(chosen) == url
+    assert servers.result_url(chosen) == servers.broker_url(chosen) == seen
+
+
+def test_broker_of_its_own_leaves_results_in_redis() -> None:
+    chosen = Settings(redis_url=SecretStr("redis://h"), broker_url=SecretStr("amqp://b"))
+    assert (servers.broker_url(chosen), servers.result_url(chosen)) == ("amqp://b", "redis://h")
+
+
+def test_embedded_servers_are_needed_where_no_address_is_set(tmp_path: Path) -> None:
+    dsn, url = SecretStr("postgresql://h/d"), SecretStr("redis://h")
+    assert servers.needs_embedded(Settings(data_dir=tmp_path))
+    assert servers.needs_embedded(Settings(data_dir=tmp_path, postgres_dsn=dsn))
+    assert not servers.needs_embedded(Settings(postgres_dsn=dsn, redis_url=url))
+
+
+def test_check_lists_every_server_that_is_away_without_its_secrets() -> None:
+    faults = servers.check(
+        Settings(
+            postgres_dsn=SecretStr("postgresql://u:hunter2@127.0.0.1:1/d"),
+            redis_url=SecretStr("redis://:hunter2@127.0.0.1:1"),
+        )
+    )
+    assert [fault.lasting for fault in faults] == [False, False]
+    assert ["PostgreSQL" in faults[0].text, "Redis" in faults[1].text] == [True, True]
+    assert not any("hunter2" in fault.text for fault in faults)
