@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Namespace
@@ -17,7 +18,7 @@ from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_writ
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.pool import connection, statement
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Tail, TailRecord
 from isotherm.storage.redis.touches import Touches
@@ -51,6 +52,19 @@ class Recall:
     truncated: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A write that is committed.
+
+    Args: done: its outcome; messages: to publish; conclude: brings the hot tails up to date. Until it was called, readers
+    of those tails ask the database.
+    """
+
+    done: Remembered
+    messages: list[Message]
+    conclude: Callable[[], None]
+
+
 class TierMemory:
     """Reads and writes of tiered memory in this process; the pool must be open.
 
@@ -62,27 +76,27 @@ class TierMemory:
         self._touches = touches
         self._patience = patience
 
-    def remember(
-        self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = ()
-    ) -> tuple[Remembered, list[Message]]:
-        """Store records durably; returns the outcome and the messages to publish now.
+    def remember(self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = ()) -> Stored:
+        """Store records durably. The caller publishes the messages and calls `conclude`, in its own time.
 
         Raises: RejectedError when the key was used with another body; TransientError when PostgreSQL cannot be reached.
         """
         generations = self._announce({p.place.namespace_id for p in rows})
+        untold = sorted(ns for ns, generation in generations.items() if generation is None)
         messages: list[Message] = []
         try:
-            with connection() as conn:
+            # One statement needs no transaction around it, and so two round trips less.
+            with connection() if untold else statement() as conn:
                 done = tier_write.remember(conn, new, rows, self._patience, sent)
-                untold = sorted(ns for ns, generation in generations.items() if generation is None)
                 if done.message and untold:
                     payload = TailRefresh(trace_id=new.trace_id, namespace_ids=untold).model_dump(mode="json")
                     messages.append(outbox.enqueue(conn, TAIL_REFRESH, payload, delay=self._patience.grace))
         except BaseException:
             self._conclude(generations, None, rows)
             raise
-        self._conclude(generations, done, rows)
-        return done, [*([done.message] if done.message else []), *messages]
+        if done.message:
+            messages.insert(0, done.message)
+        return Stored(done, messages, partial(self._conclude, generations, done, rows))
 
     def recall(
         self,

@@ -21,10 +21,7 @@ FAN_OUT = "fan_out"
 def step(payload: dict[str, Any]) -> Signature:
     """One step by itself."""
     job = StepJob.parse(payload["job"])
-    # Nobody waits for its result, and a publisher that says so need not listen for one.
-    return app.signature(
-        payload["stage"], args=(job.model_dump(mode="json"),), immutable=True, options={"ignore_result": True}
-    )
+    return app.signature(payload["stage"], args=(job.model_dump(mode="json"),), immutable=True)
 
 
 def fan_out(payload: dict[str, Any]) -> Signature:

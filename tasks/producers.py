@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -35,14 +36,15 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
-from isotherm.storage.tier import Recall
+from isotherm.storage.tier import Recall, Stored
 from isotherm.tasks import passes
 from isotherm.tasks.observe import emit
-from isotherm.tasks.publish import publish_after_commit, put_back, take_sent
+from isotherm.tasks.publish import after_commit, flush, publish_after_commit, put_back, take_sent
 
 __all__ = [
     "Accepted",
     "cancel",
+    "flush",
     "operation",
     "recall",
     "reconcile",
@@ -153,15 +155,21 @@ def _store(pairs: Sequence[tuple[Namespace, NewRecord]], *, key: str | None) -> 
     new = _operation(rows, pairs[0][0], key)
     sent = take_sent()
     try:
-        done, messages = opened.tier.remember(new, rows, sent)
+        stored = opened.tier.remember(new, rows, sent)
     except BaseException:
         put_back(sent)
         raise
-    publish_after_commit(messages)
+    after_commit(partial(_follow_up, stored))
+    done = stored.done
     if done.message is not None:
         emit(RecordsRemembered(len(done.written)), operation_id=str(new.id), trace_id=str(new.trace_id))
     ids = tuple(row.record.id for row in rows)
     return Accepted(done.operation_id, ids, new=done.message is not None, written=len(done.written))
+
+
+def _follow_up(stored: Stored) -> None:
+    publish_after_commit(stored.messages)
+    stored.conclude()
 
 
 def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:

@@ -1,18 +1,28 @@
-"""Publishing after the commit: at once and best effort. What does not get out stays in the outbox for the relay."""
+"""Publishing after the commit: at once and best effort. What does not get out stays in the outbox for the relay.
+
+A producer answers when its write is durable. What follows, the message to the broker and the copy in the hot tail, is done
+by one thread per process, in order; a process that dies before loses nothing, since both are made good by others.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
+import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 
 import structlog
 from kombu.exceptions import OperationalError
 
 from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.payloads import StepJob
 from isotherm.storage.postgres import outbox
-from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.outbox import STEP, Message
 from isotherm.storage.postgres.pool import connection
+from isotherm.tasks.app import app
 from isotherm.tasks.canvas import BUILDERS
 
 log = structlog.get_logger("isotherm")
@@ -22,8 +32,16 @@ log = structlog.get_logger("isotherm")
 _PAUSE_S = 1.0
 
 
+# A caller that is this far ahead does what follows itself, so that the backlog stays bounded.
+_AHEAD = 1_000
+_EXIT_S = 5.0
+
+
 class _State:
     paused_until = 0.0
+    lock = threading.Lock()
+    thread: threading.Thread | None = None
+    jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
 
 # Ids of outbox rows that are out; the next write of this process removes them on its way.
@@ -37,12 +55,23 @@ def publish(messages: Sequence[Message]) -> list[int]:
         return out
     try:
         for message in messages:
-            BUILDERS[message.builder](message.payload).apply_async(retry=False)
+            _send(message)
             out.append(message.id)
     except (OperationalError, OSError) as error:
         _State.paused_until = time.monotonic() + _PAUSE_S
         log.warning("outbox.publish_postponed", error=type(error).__name__, messages=len(messages) - len(out))
     return out
+
+
+def _send(message: Message) -> None:
+    if message.builder != STEP:
+        BUILDERS[message.builder](message.payload).apply_async(retry=False)
+        return
+    # The common case goes around the signature and around what Celery derives from arguments for its events: both cost as
+    # much as the rest of the message. Nobody waits for its result, so the sender need not listen for one.
+    stage, job = message.payload["stage"], StepJob.parse(message.payload["job"]).model_dump(mode="json")
+    shown = f"(step {job['step_id']} of operation {job['operation_id']},)"
+    app.send_task(stage, args=(job,), argsrepr=shown, kwargsrepr="{}", ignore_result=True, retry=False)
 
 
 def publish_after_commit(messages: Sequence[Message]) -> None:
@@ -73,3 +102,44 @@ def take_sent(most: int = 500) -> list[int]:
 def put_back(ids: Sequence[int]) -> None:
     """Keep ids whose removal was rolled back."""
     _sent.extend(ids)
+
+
+def after_commit(job: Callable[[], None]) -> None:
+    """Do what follows a commit soon, in the order of the calls, without holding up the caller."""
+    if _State.jobs.qsize() >= _AHEAD:
+        flush()
+    _State.jobs.put(job)
+    if _State.thread is None or not _State.thread.is_alive():
+        with _State.lock:
+            if _State.thread is None or not _State.thread.is_alive():
+                _State.thread = threading.Thread(target=_work, name="after-commit", daemon=True)
+                _State.thread.start()
+
+
+def flush(timeout: float = 30.0) -> bool:
+    """Wait until what followed the commits before this call is done; False when it took longer than `timeout` seconds."""
+    if _State.thread is None or not _State.thread.is_alive():
+        return True
+    done = threading.Event()
+    _State.jobs.put(done.set)
+    return done.wait(timeout)
+
+
+def _work() -> None:
+    jobs = _State.jobs
+    while True:
+        job = jobs.get()
+        try:
+            job()
+        except Exception as error:  # noqa: BLE001 - one job's fault must not end the thread; others make the job good
+            log.warning("outbox.follow_up_failed", error=type(error).__name__)
+
+
+def _forget_after_fork() -> None:
+    _State.lock = threading.Lock()
+    _State.thread = None
+    _State.jobs = SimpleQueue()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+atexit.register(flush, _EXIT_S)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,12 +13,11 @@ from harness import Processes
 from psycopg import sql
 
 from isotherm import storage
-from isotherm.storage import servers
 from isotherm.storage import settings as settings_module
 from isotherm.storage.embedded import Embedded, Endpoints
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.migrate import migrate
-from isotherm.tasks import app
+from isotherm.tasks import producers
 from isotherm.tasks.app import app
 
 # Short enough that a lost runner is found within a test, long enough that a busy machine loses none by itself.
@@ -116,16 +114,7 @@ def environment(
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     settings_module.settings.cache_clear()
-    _reconfigure_app()
     return values
-
-
-def _reconfigure_app() -> None:
-    """The app reads its settings once a process; a test before, or a look at a task, may have made it read others."""
-    if app.configured and app.conf.broker_url != servers.broker_url(settings_module.settings()):
-        sys.modules.pop("isotherm.celeryconfig", None)
-        app._pool = app._backend = app.amqp._producer_pool = None
-        app.config_from_object("isotherm.celeryconfig", force=True)
 
 
 @pytest.fixture
@@ -133,6 +122,7 @@ def opened(environment: dict[str, str]) -> Iterator[Storage]:
     """Storage of the test's own process, over real servers."""
     assert environment
     yield storage.open()
+    producers.flush()
     storage.close()
     settings_module.settings.cache_clear()
 

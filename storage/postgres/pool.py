@@ -101,13 +101,38 @@ def connection() -> Iterator[Connection]:
     Raises: UnavailableError when no connection can be had; TransientError for errors that may pass; other errors of the
     driver as they are, since they are bugs. RuntimeError when nobody opened the pool.
     """
+    with _translated(), _pool().connection() as conn:
+        yield conn
+        conn.commit()
+        _State.used[id(conn)] = time.monotonic()
+
+
+@contextmanager
+def statement() -> Iterator[Connection]:
+    """A connection whose every statement is a transaction of its own, for a write that is one statement.
+
+    Raises: as `connection`.
+    """
+    with _translated(), _pool().connection() as conn:
+        conn.autocommit = True
+        try:
+            yield conn
+        finally:
+            if not conn.closed:
+                conn.autocommit = False
+        _State.used[id(conn)] = time.monotonic()
+
+
+def _pool() -> ConnectionPool[Connection]:
     if _State.pool is None:
         raise RuntimeError("no pool: call open_pool() in this process first")
+    return _State.pool
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
     try:
-        with _State.pool.connection() as conn:
-            yield conn
-            conn.commit()
-            _State.used[id(conn)] = time.monotonic()
+        yield
     except PoolTimeout as error:
         raise UnavailableError("PostgreSQL cannot be reached") from error
     except _PASSING as error:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
-
-from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.stages import INDEX, STAGES
 from isotherm.pipeline.tier import heat
@@ -33,20 +32,18 @@ WITH sent AS (
     ON CONFLICT (kind, key_hash) WHERE key_hash IS NOT NULL DO NOTHING
     RETURNING id
 ), given AS (
-    SELECT * FROM unnest(
-        %(namespaces)s::bigint[], %(banks)s::bigint[], %(ids)s::text[], %(contents)s::text[], %(hashes)s::bytea[],
-        %(roles)s::text[], %(categories)s::jsonb[], %(metadata)s::jsonb[], %(importances)s::float8[],
-        %(tiers)s::smallint[], %(pins)s::boolean[], %(values)s::float8[], %(times)s::timestamptz[], %(sizes)s::integer[]
-    ) AS g (namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
-            value_log, created_at, size_bytes)
+    SELECT * FROM json_to_recordset(%(rows)s) AS g (
+        namespace_id bigint, bank_id bigint, id text, content text, content_sha256 text, role text, categories json,
+        metadata jsonb, importance float8, tier smallint, pinned boolean, value_log float8, created_at timestamptz,
+        size_bytes integer)
     WHERE EXISTS (SELECT 1 FROM op)
     ORDER BY g.namespace_id, g.id COLLATE "C"
 ), written AS (
     INSERT INTO tier_records AS r (
         namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
         value_log, created_at, last_access_at, size_bytes)
-    SELECT g.namespace_id, g.bank_id, g.id, g.content, g.content_sha256, g.role,
-           ARRAY(SELECT jsonb_array_elements_text(g.categories)), g.metadata, g.importance, g.tier, g.pinned,
+    SELECT g.namespace_id, g.bank_id, g.id, g.content, decode(g.content_sha256, 'hex'), g.role,
+           ARRAY(SELECT json_array_elements_text(g.categories)), g.metadata, g.importance, g.tier, g.pinned,
            g.value_log, g.created_at, g.created_at, g.size_bytes
     FROM given AS g
     ON CONFLICT (namespace_id, id) DO UPDATE SET
@@ -89,6 +86,9 @@ WITH sent AS (
 )
 SELECT (SELECT id FROM step), (SELECT id FROM message),
        (SELECT coalesce(jsonb_agg(jsonb_build_array(key, namespace_id, id, version)), '[]') FROM written)"""
+
+# On one line it is short enough for the driver to keep what it made of it; above 4,096 characters it starts over each time.
+_STATEMENT = " ".join(_REMEMBER.split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +136,8 @@ def remember(
     this process has published since, to be removed on the way.
     Raises: RejectedError when the operation's key was used with another body.
     """
-    values = {**_operation_values(new, patience), **_row_values(rows), "sent": list(sent)}
-    row = conn.execute(_REMEMBER, values).fetchone()
+    values = {**_operation_values(new, patience), "rows": _rows(rows), "sent": list(sent)}
+    row = conn.execute(_STATEMENT, values).fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM answers with one row
     step_id, message_id, written = row
     if step_id is None:
@@ -177,23 +177,27 @@ def _operation_values(new: NewOperation, patience: Patience) -> dict[str, Any]:
     }
 
 
-def _row_values(rows: Sequence[Placed]) -> dict[str, Any]:
-    unique = list({(p.place.namespace_id, p.record.id): p for p in rows}.values())
-    records = [p.record for p in unique]
-    raw = [r.content.encode() for r in records]
+def _rows(rows: Sequence[Placed]) -> str:
+    """The records as one JSON text: the driver turns one value over instead of one for each column."""
+    unique = {(p.place.namespace_id, p.record.id): p for p in rows}.values()
+    return json.dumps([_row(p.place, p.record) for p in unique], ensure_ascii=False, separators=(",", ":"))
+
+
+def _row(place: Place, record: NewRecord) -> dict[str, Any]:
+    raw = record.content.encode()
     return {
-        "namespaces": [p.place.namespace_id for p in unique],
-        "banks": [p.place.bank_id for p in unique],
-        "ids": [r.id for r in records],
-        "contents": [r.content for r in records],
-        "hashes": [hashlib.sha256(b).digest() for b in raw],
-        "roles": [r.role for r in records],
-        "categories": [Jsonb(list(r.categories)) for r in records],
-        "metadata": [Jsonb(r.metadata) for r in records],
-        "importances": [r.importance for r in records],
-        "tiers": [r.tier.rank for r in records],
-        "pins": [r.pinned for r in records],
-        "values": [heat.value_log(r.importance or 0.0, r.created_at) for r in records],
-        "times": [r.created_at for r in records],
-        "sizes": [len(b) for b in raw],
+        "namespace_id": place.namespace_id,
+        "bank_id": place.bank_id,
+        "id": record.id,
+        "content": record.content,
+        "content_sha256": hashlib.sha256(raw).hexdigest(),
+        "role": record.role,
+        "categories": record.categories,
+        "metadata": record.metadata,
+        "importance": record.importance,
+        "tier": record.tier.rank,
+        "pinned": record.pinned,
+        "value_log": heat.value_log(record.importance or 0.0, record.created_at),
+        "created_at": record.created_at.isoformat(),
+        "size_bytes": len(raw),
     }

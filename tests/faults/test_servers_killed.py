@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from harness import all_final, assert_whole, conversation, ingest, outbox_is_empty, step_of, wait_until
+
+from isotherm.pipeline.errors import TransientError
+from isotherm.storage import opened as opened_module
+from isotherm.storage.embedded import Embedded, Endpoints
+from isotherm.storage.postgres.migrate import migrate
+from isotherm.tasks import producers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    import redis
+    from conftest import Faults
+    from harness import Processes
+
+    from isotherm.pipeline.transcript import TranscriptLine
+
+WORDS = {47: "gateword", 131: "gateword"}
+
+
+@pytest.fixture(scope="module")
+def own(base_dir: Path) -> Iterator[Embedded]:
+    """Servers that a test may kill."""
+    servers = Embedded(base_dir / "own", system_dir=base_dir / "system")
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture(scope="module")
+def endpoints(own: Embedded) -> Endpoints:
+    return own.start()
+
+
+@pytest.fixture
+def dsn(endpoints: Endpoints) -> Iterator[str]:
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute("DROP SCHEMA public CASCADE")
+        conn.execute("CREATE SCHEMA public")
+    migrate(endpoints.postgres_dsn)
+    yield endpoints.postgres_dsn
+    opened_module.close_storage()
+
+
+@pytest.fixture(autouse=True)
+def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All messages take the way over the relay: Celery of this process has another Redis than these servers'."""
+    monkeypatch.setattr(producers, "publish_after_commit", lambda _: None)
+
+
+@pytest.fixture
+def pace() -> dict[str, str]:
+    return {"ISOTHERM_LEASE": "2", "ISOTHERM_OUTBOX_GRACE": "0.1", "ISOTHERM_NUDGE_AFTER": "1"}
+
+
+def kill(servers: Embedded, number: int) -> None:
+    pid = servers.status()[number].pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+
+
+def answers(dsn: str) -> bool:
+    try:
+        psycopg.connect(dsn, connect_timeout=2).close()
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+def wait_whole(lines: Sequence[TranscriptLine]) -> None:
+    wait_until(all_final, 60, "every operation to be final")
+    wait_until(outbox_is_empty, 20, "the outbox to be empty")
+    assert_whole(lines)
+
+
+@pytest.mark.usefixtures("opened")
+def test_ingest_survives_kill_9_of_postgresql(own: Embedded, dsn: str, faults: Faults, processes: Processes) -> None:
+    processes.beat()
+    faults.worker()
+    lines = conversation(240, WORDS)
+    operation_ids = ingest(lines[:200])
+    faults.wait_inside(2)
+    kill(own, 0)
+    wait_until(lambda: not answers(dsn), what="PostgreSQL to be away")
+    with pytest.raises(TransientError):
+        producers.remember_messages(lines[200:220])
+    faults.set("open")
+    own.start()
+    operation_ids += ingest(lines[200:])
+    wait_whole(lines)
+    # A step that met the outage either waited, uncounted, or lost its lease.
+    assert all(step_of(i).attempts <= 2 for i in operation_ids)
+
+
+@pytest.mark.usefixtures("opened")
+def test_ingest_survives_kill_9_of_redis(
+    own: Embedded, client: redis.Redis, faults: Faults, processes: Processes
+) -> None:
+    processes.beat()
+    worker = faults.worker()
+    lines = conversation(240, WORDS)
+    operation_ids = ingest(lines[:200])
+    faults.wait_inside(2)
+    kill(own, 1)
+    operation_ids += ingest(lines[200:])  # answered while the broker is away
+    faults.set("open")
+    wait_until(lambda: sum(step_of(i).state == "done" for i in operation_ids) >= 2, what="the steps at hand to end")
+    own.start()
+    assert client.ping()
+    wait_whole(lines)
+    assert worker.popen.poll() is None
+    assert {step_of(i).attempts for i in operation_ids} == {1}
