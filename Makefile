@@ -26,7 +26,7 @@ lint: $(VENV)/dev.stamp ## Style, types and the direction of imports
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@ln -sfn . isotherm
-	@$(BIN)/mypy -p isotherm
+	@$(BIN)/mypy -p isotherm.pipeline -p isotherm.storage -p isotherm.tasks -m isotherm.celeryconfig
 	@$(BIN)/lint-imports
 
 bench: $(VENV)/dev.stamp ## Measure, as ratios against fixed floors
