@@ -1,6 +1,6 @@
 """Celery's own settings, nothing else. Everything that may differ between installations comes from `Settings`."""
 
-from kombu import Exchange, Queue
+from kombu.entity import Exchange, Queue
 
 from isotherm.pipeline import stages
 from isotherm.storage import servers

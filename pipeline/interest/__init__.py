@@ -1,0 +1,1 @@
+"""Rules of the interests: what somebody cares about, distilled from sessions."""
