@@ -205,11 +205,15 @@ def test_four_processes_at_once_start_one_pair_of_servers(make: Make, system_dir
 def test_servers_outlive_their_starter_and_its_terminal(make: Make, system_dir: Path) -> None:
     here = make()
     command = start_command(here.data_dir, system_dir)
-    command[2] += "import time\ntime.sleep(60)\n"
+    # Where tests run as a background job, Ctrl-C is ignored by all its children unless they ask for it.
+    command[2] += (
+        "import signal, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nprint(flush=True)\ntime.sleep(60)\n"
+    )
     starter = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     )
     assert starter.stdout is not None
+    starter.stdout.readline()
     starter.stdout.readline()
     before = pids(here)
     os.killpg(starter.pid, signal.SIGINT)  # what a terminal sends on Ctrl-C
