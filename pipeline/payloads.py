@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from isotherm.pipeline.errors import RejectedError
 
@@ -30,11 +30,12 @@ class Payload(BaseModel):
 
 
 class StepJob(Payload):
-    """One step of durable work; everything else about it stands in its row."""
+    """One step of durable work; everything else about it stands in its row. `more` steps of its stage may ride along."""
 
     schema_version: Literal[1] = 1
     operation_id: UUID
     step_id: int
+    more: list[StepJob] = Field(default=[], max_length=100)
 
 
 class FanOut(Payload):
@@ -61,4 +62,5 @@ class TailRefresh(Payload):
     namespace_ids: list[int]
 
 
+StepJob.model_rebuild()
 FanOut.model_rebuild()

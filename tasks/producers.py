@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -159,7 +158,7 @@ def _store(pairs: Sequence[tuple[Namespace, NewRecord]], *, key: str | None) -> 
     except BaseException:
         put_back(sent)
         raise
-    after_commit(partial(_follow_up, stored))
+    after_commit(_follow_up, stored)
     done = stored.done
     if done.message is not None:
         emit(RecordsRemembered(len(done.written)), operation_id=str(new.id), trace_id=str(new.trace_id))
@@ -167,9 +166,10 @@ def _store(pairs: Sequence[tuple[Namespace, NewRecord]], *, key: str | None) -> 
     return Accepted(done.operation_id, ids, new=done.message is not None, written=len(done.written))
 
 
-def _follow_up(stored: Stored) -> None:
-    publish_after_commit(stored.messages)
-    stored.conclude()
+def _follow_up(batch: list[Stored]) -> None:
+    publish_after_commit([message for stored in batch for message in stored.messages])
+    for stored in batch:
+        stored.conclude()
 
 
 def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:

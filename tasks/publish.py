@@ -11,8 +11,11 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import groupby
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import structlog
 from kombu.exceptions import OperationalError
@@ -32,6 +35,13 @@ log = structlog.get_logger("isotherm")
 _PAUSE_S = 1.0
 
 
+T = TypeVar("T")
+
+# Steps of one message, and commits that are followed up at once.
+_TOGETHER = 20
+# Where calls follow each other this fast, a moment's wait lets several leave as one message; a single call never waits.
+_BUSY_S = 0.02
+_LINGER_S = 0.01
 # A caller that is this far ahead does what follows itself, so that the backlog stays bounded.
 _AHEAD = 1_000
 _EXIT_S = 5.0
@@ -41,7 +51,7 @@ class _State:
     paused_until = 0.0
     lock = threading.Lock()
     thread: threading.Thread | None = None
-    jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+    jobs: SimpleQueue[tuple[Callable[[list[Any]], None], Any]] = SimpleQueue()
 
 
 # Ids of outbox rows that are out; the next write of this process removes them on its way.
@@ -54,24 +64,36 @@ def publish(messages: Sequence[Message]) -> list[int]:
     if not messages or time.monotonic() < _State.paused_until:
         return out
     try:
-        for message in messages:
-            _send(message)
-            out.append(message.id)
+        for group in _together(messages):
+            _send(group)
+            out.extend(message.id for message in group)
     except (OperationalError, OSError) as error:
         _State.paused_until = time.monotonic() + _PAUSE_S
         log.warning("outbox.publish_postponed", error=type(error).__name__, messages=len(messages) - len(out))
     return out
 
 
-def _send(message: Message) -> None:
-    if message.builder != STEP:
-        BUILDERS[message.builder](message.payload).apply_async(retry=False)
+def _together(messages: Sequence[Message]) -> Iterator[list[Message]]:
+    """Neighbors that run steps of one stage travel as one message: it costs a worker and the broker as much as one step."""
+    for _, neighbors in groupby(messages, key=lambda m: m.payload["stage"] if m.builder == STEP else m.id):
+        group = list(neighbors)
+        for start in range(0, len(group), _TOGETHER):
+            yield group[start : start + _TOGETHER]
+
+
+def _send(group: Sequence[Message]) -> None:
+    first = group[0]
+    if first.builder != STEP:
+        BUILDERS[first.builder](first.payload).apply_async(retry=False)
         return
     # The common case goes around the signature and around what Celery derives from arguments for its events: both cost as
     # much as the rest of the message. Nobody waits for its result, so the sender need not listen for one.
-    stage, job = message.payload["stage"], StepJob.parse(message.payload["job"]).model_dump(mode="json")
-    shown = f"(step {job['step_id']} of operation {job['operation_id']},)"
-    app.send_task(stage, args=(job,), argsrepr=shown, kwargsrepr="{}", ignore_result=True, retry=False)
+    job, *more = (message.payload["job"] for message in group)
+    whole = StepJob.parse({**job, "more": more}).model_dump(mode="json")
+    shown = f"(step {job['step_id']} of operation {job['operation_id']}, and {len(more)} more)"
+    app.send_task(
+        first.payload["stage"], args=(whole,), argsrepr=shown, kwargsrepr="{}", ignore_result=True, retry=False
+    )
 
 
 def publish_after_commit(messages: Sequence[Message]) -> None:
@@ -104,11 +126,14 @@ def put_back(ids: Sequence[int]) -> None:
     _sent.extend(ids)
 
 
-def after_commit(job: Callable[[], None]) -> None:
-    """Do what follows a commit soon, in the order of the calls, without holding up the caller."""
+def after_commit(follow_up: Callable[[list[T]], None], item: T) -> None:
+    """Do what follows a commit soon, in the order of the calls, without holding up the caller.
+
+    Args: follow_up: takes the items that have come together while the one before was busy; item: of this call.
+    """
     if _State.jobs.qsize() >= _AHEAD:
         flush()
-    _State.jobs.put(job)
+    _State.jobs.put((follow_up, item))
     if _State.thread is None or not _State.thread.is_alive():
         with _State.lock:
             if _State.thread is None or not _State.thread.is_alive():
@@ -121,18 +146,26 @@ def flush(timeout: float = 30.0) -> bool:
     if _State.thread is None or not _State.thread.is_alive():
         return True
     done = threading.Event()
-    _State.jobs.put(done.set)
+    _State.jobs.put((lambda _: done.set(), None))
     return done.wait(timeout)
 
 
 def _work() -> None:
     jobs = _State.jobs
+    last = 0.0
     while True:
-        job = jobs.get()
-        try:
-            job()
-        except Exception as error:  # noqa: BLE001 - one job's fault must not end the thread; others make the job good
-            log.warning("outbox.follow_up_failed", error=type(error).__name__)
+        taken = [jobs.get()]
+        if time.monotonic() - last < _BUSY_S:
+            time.sleep(_LINGER_S)
+        last = time.monotonic()
+        with suppress(Empty):
+            while len(taken) < _TOGETHER:
+                taken.append(jobs.get_nowait())
+        for follow_up, items in groupby(taken, key=lambda job: job[0]):
+            try:
+                follow_up([item for _, item in items])
+            except Exception as error:  # noqa: BLE001 - one fault must not end the thread; others make the rest good
+                log.warning("outbox.follow_up_failed", error=type(error).__name__)
 
 
 def _forget_after_fork() -> None:

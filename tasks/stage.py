@@ -65,7 +65,19 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
     typing = False
 
     def __call__(self, payload: dict[str, Any]) -> dict[str, Any]:
-        """Run the stage for one delivery of its message; answers with a receipt of ids and counts."""
+        """Run the stage for one delivery of its message; answers with the receipt of its step, a few ids and counts.
+
+        Steps that ride along are run one after the other, each as if it had come alone.
+        """
+        receipt = self._deliver(payload)
+        if receipt.get("state") == "refused":
+            return receipt
+        riding = StepJob.parse(payload).more
+        for job in riding:
+            self._deliver(job.model_dump(mode="json"))
+        return {**receipt, "more": len(riding)} if riding else receipt
+
+    def _deliver(self, payload: dict[str, Any]) -> dict[str, Any]:
         begun = time.perf_counter()
         try:
             receipt: dict[str, Any] = self.run(payload)

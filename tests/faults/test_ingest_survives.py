@@ -89,7 +89,7 @@ def test_ingest_survives_sigkill_of_beat_when_another_takes_over(faults: Faults,
         producers.flush()
     os.kill(inside[1], signal.SIGKILL)
     faults.set("open")
-    wait_until(lambda: sum(attempts(operation_ids)) == 12, what="all that needs no beat")
+    wait_until(lambda: sum(attempts(operation_ids)) == 12, 60, what="all that needs no beat")
     assert [step_of(i).state for i in left] == ["pending"] * 2
     processes.beat("beat2")
     wait_whole([*lines, *more])

@@ -51,7 +51,7 @@ def memory(opened: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
     """Storage whose messages stay in the outbox, since the test runs the stages; the database is checked at the end."""
     monkeypatch.setattr(publish._State, "paused_until", math.inf)
     # What follows a commit is done before the call returns, so that a test can look at it.
-    monkeypatch.setattr(producers, "after_commit", lambda job: job())
+    monkeypatch.setattr(producers, "after_commit", lambda follow_up, item: follow_up([item]))
     yield opened
     if pool.is_open():
         check_database()

@@ -34,7 +34,7 @@ def away(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterat
     """Storage over a real database and a Redis that nobody listens for."""
     assert environment
     monkeypatch.setattr(publish._State, "paused_until", math.inf)
-    monkeypatch.setattr(producers, "after_commit", lambda job: job())
+    monkeypatch.setattr(producers, "after_commit", lambda follow_up, item: follow_up([item]))
     monkeypatch.setenv("ISOTHERM_REDIS_URL", "redis://127.0.0.1:1/0")
     settings.cache_clear()
     yield storage.open()
