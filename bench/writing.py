@@ -10,7 +10,7 @@ from typing import Any
 from arena import Arena, open_steps, wait_until
 from corpus import chat_text
 from floors import Inserts, Noop
-from measure import Line, alternate, repeated
+from measure import Line, alternate, repeated, timed
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import NewRecord
@@ -49,38 +49,54 @@ def remember(ground: Arena, *, quick: bool) -> list[Line]:
             return repeated(noop.send, calls)
 
         def single() -> list[float]:
+            """Calls with a pause behind each, in which what follows the commit is done."""
             ground.empty_queues("db")
-            return repeated(lambda: producers.remember(namespace, texts.one(), role="user"), calls)
+            return [_paused(lambda: producers.remember(namespace, texts.one(), role="user")) for _ in range(calls)]
+
+        def sustained() -> list[float]:
+            """Calls without a pause, and what follows the last of them."""
+            ground.empty_queues("db")
+            begun = time.perf_counter()
+            for _ in range(calls):
+                producers.remember(namespace, texts.one(), role="user")
+            producers.flush()
+            return [(time.perf_counter() - begun) / calls] * calls
 
         def batched() -> list[float]:
             ground.empty_queues("db")
             prepared = [texts.records(_BATCH) for _ in range(batches)]
-            return repeated(lambda: producers.remember_records(namespace, prepared.pop()), batches)
+            begun = time.perf_counter()
+            while prepared:
+                producers.remember_records(namespace, prepared.pop())
+            producers.flush()
+            return [(time.perf_counter() - begun) / batches] * batches
 
         def inserted() -> list[float]:
             prepared = [[texts.one() for _ in range(_BATCH)] for _ in range(batches)]
             return repeated(lambda: inserts.insert(prepared.pop()), batches)
 
-        bare(), single(), batched(), inserted()  # warm
+        bare(), single(), sustained(), batched(), inserted()  # warm
         sizes = f"{rounds} rounds of {calls} calls, about 120 characters each, no worker"
         one = alternate(bare, single, rounds)
-        many = alternate(single, batched, rounds)
+        steady = alternate(bare, sustained, rounds)
+        many = alternate(bare, batched, rounds)
         raw = alternate(inserted, batched, rounds)
     per = [(f.rate, o.rate * _BATCH) for f, o in zip(many.floor, many.ours, strict=True)]
     ratios = [mine / base for base, mine in per]
     return [
         one.line("remember", "durable remember / bare send_task", "rate", gate=0.4, note=sizes),
         one.line("remember", "the same, p95", "p95"),
+        steady.line("remember", "the same without a pause, messages out", "rate", gate=0.4, note=sizes),
         Line(
             "remember",
-            f"records in calls of {_BATCH} / one per call",
+            f"records in calls of {_BATCH} / bare send_task",
             ours=sorted(mine for _, mine in per)[rounds // 2],
             floor=sorted(base for base, _ in per)[rounds // 2],
             unit="1/s",
             better="higher",
             gate=3.0,
             spread=(min(ratios), max(ratios)),
-            note=f"{rounds} rounds of {batches} calls; the base is our own call of one record",
+            note=f"{rounds} rounds of {batches} calls; records per second, messages out",
         ),
         raw.line(
             "remember", f"calls of {_BATCH} / multi-row INSERT", "rate", per=_BATCH, note="same indexes, no steps"
@@ -121,6 +137,12 @@ def noop(ground: Arena, *, quick: bool) -> list[Line]:
         trip.line("noop", "one remember to done / no-op with result", "p50", note=f"{rounds} rounds of {trips}"),
         trip.line("noop", "the same, p95", "p95"),
     ]
+
+
+def _paused(call: Callable[[], object]) -> float:
+    seconds = timed(call)
+    producers.flush()
+    return seconds
 
 
 def _remember(namespace: Namespace, texts: _Texts) -> None:

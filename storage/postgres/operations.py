@@ -25,10 +25,11 @@ _BY_KEY = f"SELECT {_COLUMNS}, o.fingerprint FROM operations AS o WHERE o.kind =
 _BY_ID = f"SELECT {_COLUMNS} FROM operations AS o WHERE o.id = %s"
 _WAITING_PASS = f"""SELECT {_COLUMNS} FROM operations AS o
 WHERE o.kind = 'tier.reconcile' AND o.state = 'accepted' AND o.namespace_id = %s"""
+# Ids are UUIDv7: they ascend with time.
 _LIST = f"""
 SELECT {_COLUMNS} FROM operations AS o
 WHERE (%(states)s::text[] IS NULL OR o.state = ANY(%(states)s)) AND (%(kind)s::text IS NULL OR o.kind = %(kind)s)
-ORDER BY o.created_at DESC, o.id DESC LIMIT %(limit)s"""
+ORDER BY o.id DESC LIMIT %(limit)s"""
 
 _STEPS = """
 SELECT id, stage, unit, queue, state, attempts, waits, owner, last_error, receipt, created_at, started_at, finished_at

@@ -18,14 +18,15 @@ INSERT INTO outbox (operation_id, step_id, builder, payload, not_before)
 VALUES (%(operation)s, %(step)s, %(builder)s, %(payload)s, now() + %(delay)s)
 RETURNING id"""
 
-# A step that somebody claimed needs no message any more, and neither does an operation that is final.
+# A step that somebody claimed needs no message any more, and neither does an operation that is final or gone.
 _PRUNE = """
 DELETE FROM outbox AS o
 USING (
     SELECT m.id FROM outbox AS m
     LEFT JOIN operation_steps AS s ON s.id = m.step_id
     LEFT JOIN operations AS p ON p.id = m.operation_id
-    WHERE m.not_before <= now() AND (s.state <> 'pending' OR p.finished_at IS NOT NULL)
+    WHERE m.not_before <= now() AND (s.state <> 'pending' OR p.finished_at IS NOT NULL
+         OR (m.operation_id IS NOT NULL AND p.id IS NULL) OR (m.step_id IS NOT NULL AND s.id IS NULL))
     ORDER BY m.id LIMIT %(limit)s FOR UPDATE OF m SKIP LOCKED
 ) AS gone
 WHERE o.id = gone.id"""
