@@ -4,20 +4,21 @@ What is read is either exactly what was written or nothing: no value is guessed.
 """
 
 import json
-import re
 from collections.abc import Iterator
 from itertools import islice
+
+import regex
 
 Json = dict[str, object] | list[object]
 
 _MAX_DEPTH = 64
 _MAX_FENCES = 8
 
-_FENCED = re.compile(r"```[ \t]*[\w+-]*[ \t]*\r?\n(.*?)```", re.DOTALL)
+_FENCED = regex.compile(r"```[ \t]*[\w+-]*[ \t]*\r?\n(.*?)```", regex.DOTALL)
 # Where JSON can start, unlike "[note]" or "{name}" in prose.
-_START = re.compile(r"\{(?=\s*+(?:[\"}]|\Z))|\[(?=\s*+(?:[\"{\[\]\d-]|(?:true|false|null)\b|[tfn][a-z]{0,3}\Z|\Z))")
-_MARK = re.compile(r'"(?:[^"\\]|\\.)*+"|["{}\[\],]', re.DOTALL)
-_TRAILING_COMMA = re.compile(r'("(?:[^"\\]|\\.)*+")|,(?=\s*+[}\]])', re.DOTALL)
+_START = regex.compile(r"\{(?=\s*+(?:[\"}]|\Z))|\[(?=\s*+(?:[\"{\[\]\d-]|(?:true|false|null)\b|[tfn][a-z]{0,3}\Z|\Z))")
+_MARK = regex.compile(r'"(?:[^"\\]|\\.)*+"|["{}\[\],]', regex.DOTALL)
+_TRAILING_COMMA = regex.compile(r'("(?:[^"\\]|\\.)*+")|,(?=\s*+[}\]])', regex.DOTALL)
 _CLOSER = {"{": "}", "[": "]"}
 
 

@@ -4,9 +4,10 @@ Known forms only (keys with a prefix of their issuer, private keys, tokens, pass
 numbers). What has no form, such as a password in a sentence without that word, is not found.
 """
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import regex
 
 _CARD_DIGITS = range(13, 20)
 _MARKED = r"(?!\[redacted:)"
@@ -49,13 +50,13 @@ class _Rule:
     """`pattern` finds it; of a match, group `kept` stays in front; `holds` tells a secret from its look-alikes."""
 
     kind: str
-    pattern: re.Pattern[str]
+    pattern: regex.Pattern[str]
     holds: Callable[[str], bool] | None = None
 
     def apply(self, text: str) -> str:
         return self.pattern.sub(self._replaced, text)
 
-    def _replaced(self, match: re.Match[str]) -> str:
+    def _replaced(self, match: regex.Match[str]) -> str:
         if self.holds is not None and not self.holds(match.group()):
             return match.group()
         kept = match.groupdict().get("kept") or ""
@@ -74,42 +75,42 @@ def _is_card(text: str) -> bool:
 _RULES = (
     _Rule(
         "private-key",
-        re.compile(
+        regex.compile(
             r"-----BEGIN (?P<name>[A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?)-----"
             r"(?:(?:[^-]|-(?!----))*+-----END (?P=name)-----|(?:[\s\\rn]{1,8}[A-Za-z0-9+/=]{16,}+)*+)"
         ),
     ),
-    _Rule("jwt", re.compile(r"(?<![\w\-])eyJ[\w\-]{8,}+\.[\w\-]{8,}+(?:\.[\w\-]*+){0,3}")),
-    _Rule("api-key", re.compile(rf"(?<![A-Za-z0-9\-])(?<!\w_)(?:{_KEYS})(?![A-Za-z0-9])")),
+    _Rule("jwt", regex.compile(r"(?<![\w\-])eyJ[\w\-]{8,}+\.[\w\-]{8,}+(?:\.[\w\-]*+){0,3}")),
+    _Rule("api-key", regex.compile(rf"(?<![A-Za-z0-9\-])(?<!\w_)(?:{_KEYS})(?![A-Za-z0-9])")),
     _Rule(
         "url-password",
-        re.compile(
+        regex.compile(
             rf"(?<![\w+.\-])(?P<kept>[A-Za-z][\w+.\-]{{0,30}}://[^\s/:@?#]{{0,255}}+:){_MARKED}[^\s/]{{1,255}}(?=@)"
         ),
     ),
     _Rule(
         "authorization",
-        re.compile(
+        regex.compile(
             rf"(?i)(?P<kept>(?<!\w)(?:authorization[\"']?\s{{0,4}}[:=]\s{{0,4}}[\"']?(?:{_SCHEME}|(?!{_SCHEME}))"
             rf"|bearer\s{{1,4}}{_HAS_DIGIT}(?=[\w\-.~+/]{{16}}))){_MARKED}[\w\-.~+/]{{6,}}+=*+"
         ),
     ),
     _Rule(  # password=..., whatever its value
         "password",
-        re.compile(
+        regex.compile(
             rf"(?i)(?P<kept>{_NAMED}[\"']?\s{{0,4}}(?:=>|:=|=)\s{{0,4}}{_QUOTE}){_MARKED}(?(quote){_QUOTED}|{_UNQUOTED})"
         ),
     ),
     _Rule(  # "password: ..." and "password is ...", when what follows is quoted or unlike a word
         "password",
-        re.compile(
+        regex.compile(
             rf"(?i)(?P<kept>{_NAMED}(?:[\"']?\s{{0,4}}:\s{{0,4}}|\s{{1,4}}(?:is|was)\s{{1,4}}){_QUOTE}){_MARKED}"
             rf"(?(quote){_QUOTED}|{_UNLIKE_A_WORD})"
         ),
     ),
     _Rule(
         "card",
-        re.compile(
+        regex.compile(
             r"(?<![\w.\-])(?:[2-6]\d{12,18}|[2-6]\d{3}([ \-])\d{4}\1\d{4}\1\d{4}(?:\1\d{3})?|3\d{3}([ \-])\d{6}\2\d{5})(?![\w\-])"
         ),
         _is_card,

@@ -69,6 +69,7 @@ def test_run_leaves_its_trace_in_the_log_and_no_text_anywhere(
     ]
     stored = producers.remember_records(ATLAS, records)
     wait_until(lambda: client.llen("db") == 1, what="the message")
+    assert producers.flush()
     assert leaks(client) == []
     assert len(opened.tier.tail(ATLAS)) == 8
     assert leaks(client) == [TAIL]
