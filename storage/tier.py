@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from uuid import UUID
 
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Namespace
@@ -18,7 +19,7 @@ from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_writ
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import connection, statement
+from isotherm.storage.postgres.pool import Connection, connection, statement
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Tail, TailRecord
 from isotherm.storage.redis.touches import Touches
@@ -65,6 +66,14 @@ class Stored:
     conclude: Callable[[], None]
 
 
+def refresh_tails(
+    conn: Connection, trace_id: UUID, namespace_ids: list[int], *, delay: timedelta = timedelta(0)
+) -> Message:
+    """Write the message that drops hot tails, in the caller's transaction; `delay` as for `outbox.enqueue`."""
+    payload = TailRefresh(trace_id=trace_id, namespace_ids=namespace_ids).model_dump(mode="json")
+    return outbox.enqueue(conn, TAIL_REFRESH, payload, delay=delay)
+
+
 class TierMemory:
     """Reads and writes of tiered memory in this process; the pool must be open.
 
@@ -89,8 +98,7 @@ class TierMemory:
             with connection() if untold else statement() as conn:
                 done = tier_write.remember(conn, new, rows, self._patience, sent)
                 if done.message and untold:
-                    payload = TailRefresh(trace_id=new.trace_id, namespace_ids=untold).model_dump(mode="json")
-                    messages.append(outbox.enqueue(conn, TAIL_REFRESH, payload, delay=self._patience.grace))
+                    messages.append(refresh_tails(conn, new.trace_id, untold, delay=self._patience.grace))
         except BaseException:
             self._conclude(generations, None, rows)
             raise

@@ -10,7 +10,7 @@ from uuid_utils.compat import uuid7
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.storage.postgres import operations, outbox, steps, sweep
+from isotherm.storage.postgres import operations, outbox, steps
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import NewStep
@@ -46,7 +46,8 @@ def start(new: NewOperation, step: NewStep) -> Requested:
         if not fresh:
             return Requested(operation.id, new=False)
         step_id = steps.add(conn, new.id, [step], retry_for=patience.retry_for, nudge_after=patience.nudge_after)[0]
-        payload = sweep.message_payload(step.stage, step_id, str(new.id), str(new.trace_id))
-        message = outbox.enqueue(conn, outbox.STEP, payload, operation_id=new.id, step_id=step_id, delay=patience.grace)
+        message = outbox.announce(
+            conn, step.stage, step_id, operation_id=new.id, trace_id=new.trace_id, delay=patience.grace
+        )
     publish_after_commit([message])
     return Requested(new.id, new=True)

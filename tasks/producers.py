@@ -28,7 +28,7 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.pipeline.transcript import TranscriptLine
-from isotherm.storage.postgres import namespaces, operations, outbox, sweep, tier_move, tier_recall, tier_write
+from isotherm.storage.postgres import namespaces, operations, outbox, tier_move, tier_recall, tier_write
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.pool import connection
@@ -272,13 +272,8 @@ def retry(operation_id: UUID) -> int:
         known = operations.get(conn, operation_id)
         opened = operations.reopen(conn, operation_id, retry_for=patience.retry_for, nudge_after=patience.nudge_after)
         messages = [
-            outbox.enqueue(
-                conn,
-                outbox.STEP,
-                sweep.message_payload(stage, step_id, str(operation_id), str(known.trace_id)),
-                operation_id=operation_id,
-                step_id=step_id,
-                delay=patience.grace,
+            outbox.announce(
+                conn, stage, step_id, operation_id=operation_id, trace_id=known.trace_id, delay=patience.grace
             )
             for step_id, stage in opened
         ]

@@ -27,7 +27,7 @@ from isotherm.pipeline.errors import (
 from isotherm.pipeline.events import Event, StepErrored, StepFailed, StepPostponed
 from isotherm.pipeline.payloads import StepJob
 from isotherm.pipeline.work import StepState, backoff
-from isotherm.storage.postgres import steps, sweep
+from isotherm.storage.postgres import outbox, steps
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
@@ -159,9 +159,9 @@ def _postpone(step: ClaimedStep, chosen: Settings, reason: str) -> None:
 
     def postpone() -> None:
         with connection() as conn:
-            waits, late = steps.waited(conn, step.id)
+            late = steps.is_late(conn, step.id)
             over.append(late)
-        delay = backoff(waits, chosen.retry_base, chosen.retry_cap, (step.id % 16) / 16)
+        delay = backoff(step.waits, chosen.retry_base, chosen.retry_cap, (step.id % 16) / 16)
         if not late:
             _give_back(step, chosen, delay, counted=False, error=reason)
             emit(StepPostponed(step.stage, step.id, int(delay.total_seconds() * 1000), reason))
@@ -196,7 +196,7 @@ def describe(error: Exception) -> str:
 def _give_back(step: ClaimedStep, chosen: Settings, delay: timedelta, *, counted: bool, error: str | None) -> None:
     """Raises: LostLeaseError when the step is not ours any more, as after a commit whose answer was lost."""
     with connection() as conn:
-        sweep.announce(conn, step, delay)
+        outbox.announce(conn, step.stage, step.id, operation_id=step.operation_id, trace_id=step.trace_id, delay=delay)
         if not steps.give_back(conn, step, delay=delay, nudge_after=chosen.nudge_after, counted=counted, error=error):
             raise LostLeaseError(f"step {step.id} has another runner")
 

@@ -14,14 +14,14 @@ from isotherm.pipeline.events import (
     RecordsMoved,
     RecordsRestored,
 )
-from isotherm.pipeline.payloads import FanOut, StepRef, TailRefresh
+from isotherm.pipeline.payloads import FanOut, StepRef
 from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, plan_batches, plan_migration
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.storage.postgres import operations, outbox, steps, tier_index, tier_move, tier_plan
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
-from isotherm.storage.tier import TAIL_REFRESH
+from isotherm.storage.tier import refresh_tails
 from isotherm.tasks.canvas import FAN_OUT
 from isotherm.tasks.publish import publish_and_remove
 from isotherm.tasks.stage import claimed, stage_task, tell
@@ -57,8 +57,8 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
         namespace_id = int(step.input["namespace_id"])
         with connection() as conn:
             tier_plan.begin_pass(conn, namespace_id)
-            snapshot = tier_plan.snapshot(conn, namespace_id, policy, datetime.now(UTC))
-            planned = plan_migration(snapshot, policy, datetime.now(UTC))
+            now = datetime.now(UTC)
+            planned = plan_migration(tier_plan.snapshot(conn, namespace_id, policy, now), policy, now)
             batches = plan_batches(planned, policy.batch_size)
             messages = [_fan_out(conn, step, batches)] if batches else []
             if not batches:
@@ -120,8 +120,7 @@ def _tails_without(conn: Connection, step: ClaimedStep, *, evicted: bool) -> lis
     """What was evicted must not be replayed from the hot tail: its drop leaves with the eviction."""
     if not evicted or step.namespace_id is None:
         return []
-    wanted = TailRefresh(trace_id=step.trace_id, namespace_ids=[step.namespace_id]).model_dump(mode="json")
-    return [outbox.enqueue(conn, TAIL_REFRESH, wanted)]
+    return [refresh_tails(conn, step.trace_id, [step.namespace_id])]
 
 
 @stage_task(stages.RESTORE)

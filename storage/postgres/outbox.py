@@ -71,6 +71,19 @@ def enqueue(
     return Message(int(row[0]), builder, payload)
 
 
+def step_payload(stage: str, step_id: int, operation_id: UUID, trace_id: UUID) -> dict[str, Any]:
+    """The payload of a message that runs one step."""
+    return {"stage": stage, "job": {"step_id": step_id, "operation_id": str(operation_id), "trace_id": str(trace_id)}}
+
+
+def announce(
+    conn: Connection, stage: str, step_id: int, *, operation_id: UUID, trace_id: UUID, delay: timedelta
+) -> Message:
+    """Write the message that runs one step, in the caller's transaction; `delay` as for `enqueue`."""
+    payload = step_payload(stage, step_id, operation_id, trace_id)
+    return enqueue(conn, STEP, payload, operation_id=operation_id, step_id=step_id, delay=delay)
+
+
 def prune(conn: Connection, limit: int = 5_000) -> int:
     """Drop messages that nobody needs any more; returns how many."""
     return conn.execute(_PRUNE, {"limit": limit}).rowcount

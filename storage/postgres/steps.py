@@ -99,7 +99,7 @@ SET state = 'pending', lease_until = NULL, owner = NULL, attempts = attempts - %
     nudge_at = now() + %(delay)s + %(nudge)s
 WHERE id = %(id)s AND token = %(token)s AND state = 'running'"""
 
-_TIMES = "SELECT waits, now() > retry_until FROM operation_steps WHERE id = %s"
+_LATE = "SELECT now() > retry_until FROM operation_steps WHERE id = %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +235,10 @@ def give_back(
     return conn.execute(_GIVE_BACK, {**values, "uncount": 0 if counted else 1}).rowcount == 1
 
 
-def waited(conn: Connection, step_id: int) -> tuple[int, bool]:
-    """How often a step has been given back, and whether its time for that is over."""
-    row = conn.execute(_TIMES, (step_id,)).fetchone()
-    return (int(row[0]), bool(row[1])) if row else (0, True)
+def is_late(conn: Connection, step_id: int) -> bool:
+    """Whether the time in which a step may wait for others is over."""
+    row = conn.execute(_LATE, (step_id,)).fetchone()
+    return bool(row[0]) if row else True
 
 
 def store_answer(conn: Connection, step: ClaimedStep, answer: dict[str, Any]) -> None:

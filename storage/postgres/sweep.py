@@ -9,7 +9,6 @@ from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.work import StepState
 from isotherm.storage.postgres import outbox, steps
-from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
 
 # The operation is locked too, as whoever ends a step does first: the sweeper passes by instead of waiting for that one.
@@ -70,22 +69,13 @@ def expired(conn: Connection, *, cap: int, delay: timedelta, nudge_after: timede
             steps.end(conn, step, StepState.DEAD, error=reason)
             dead.append((step.id, step.stage))
         else:
-            announce(conn, step, delay)
+            outbox.announce(
+                conn, step.stage, step.id, operation_id=step.operation_id, trace_id=step.trace_id, delay=delay
+            )
             error = f"runner {owner} was lost"
             steps.give_back(conn, step, delay=delay, nudge_after=nudge_after, counted=True, error=error)
             requeued.append((step.id, step.stage))
     return Swept(tuple(requeued), tuple(dead))
-
-
-def announce(conn: Connection, step: steps.ClaimedStep, delay: timedelta) -> Message:
-    """Put the message of a step into the outbox again."""
-    payload = message_payload(step.stage, step.id, str(step.operation_id), str(step.trace_id))
-    return outbox.enqueue(conn, outbox.STEP, payload, operation_id=step.operation_id, step_id=step.id, delay=delay)
-
-
-def message_payload(stage: str, step_id: int, operation_id: str, trace_id: str) -> dict[str, object]:
-    """The outbox payload of a message that runs one step."""
-    return {"stage": stage, "job": {"step_id": step_id, "operation_id": operation_id, "trace_id": trace_id}}
 
 
 def waiting(conn: Connection) -> dict[str, int]:
@@ -104,7 +94,7 @@ def nudge(conn: Connection, queue: str, *, base: timedelta, limit: int) -> int:
         conn.cursor().executemany(
             "INSERT INTO outbox (operation_id, step_id, builder, payload) VALUES (%s, %s, %s, %s)",
             [
-                (op, step, outbox.STEP, Jsonb(message_payload(stage, step, str(op), str(trace))))
+                (op, step, outbox.STEP, Jsonb(outbox.step_payload(stage, step, op, trace)))
                 for step, op, trace, stage in rows
             ],
         )
