@@ -157,8 +157,15 @@ def conversation(count: int, words: Mapping[int, str] | None = None) -> list[Tra
 
 
 def ingest(lines: Sequence[TranscriptLine], size: int = 20) -> list[UUID]:
-    """Remember messages in batches; returns their operations."""
-    return [producers.remember_messages(lines[n : n + size]).operation_id for n in range(0, len(lines), size)]
+    """Remember messages in batches; returns their operations.
+
+    Each batch is let out before the next, so that each has a message of its own, however fast the machine is.
+    """
+    operation_ids = []
+    for n in range(0, len(lines), size):
+        operation_ids.append(producers.remember_messages(lines[n : n + size]).operation_id)
+        producers.flush()
+    return operation_ids
 
 
 def steps_of(operation_id: UUID) -> list[StepRow]:
