@@ -9,6 +9,7 @@ from isotherm.storage.settings import settings
 _settings = settings()
 _seconds = {name: getattr(_settings, name).total_seconds() for name in ("tick", "touch_tick", "reconcile_tick")}
 _PURGE_S = 3_600.0
+_FOLD_S = 5.0
 
 broker_url = servers.broker_url(_settings)
 result_backend = servers.result_url(_settings)
@@ -64,7 +65,15 @@ worker_hijack_root_logger = False
 worker_redirect_stdouts = False
 worker_max_tasks_per_child = 10_000
 
-imports = ("isotherm.tasks.tier", "isotherm.tasks.cold", "isotherm.tasks.ticks")
+imports = (
+    "isotherm.tasks.tier",
+    "isotherm.tasks.cold",
+    "isotherm.tasks.embed",
+    "isotherm.tasks.ticks",
+    "isotherm.tasks.brain",
+    "isotherm.tasks.interest",
+    "isotherm.tasks.interest_decide",
+)
 
 
 def _every(task: str, seconds: float) -> dict[str, object]:
@@ -78,5 +87,6 @@ beat_schedule = {
     stages.TOUCH: _every(stages.TOUCH, _seconds["touch_tick"]),
     stages.DUE: _every(stages.DUE, _seconds["reconcile_tick"]),
     stages.PURGE: _every(stages.PURGE, _PURGE_S),
+    stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
 }
 beat_max_loop_interval = 5

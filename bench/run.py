@@ -22,6 +22,7 @@ from measure import Line
 from moving import reconcile
 from reading import recall, tail
 from results import show, write
+from scifact import scifact
 from writing import noop, remember
 
 BENCHES: Mapping[str, Callable[..., list[Line]]] = {
@@ -31,6 +32,7 @@ BENCHES: Mapping[str, Callable[..., list[Line]]] = {
     "recall": recall,
     "reconcile": reconcile,
     "locomo": locomo,
+    "scifact": scifact,
 }
 
 
@@ -59,6 +61,8 @@ def main(arguments: list[str] | None = None) -> int:
 def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
     if name == "locomo":
         return locomo(ground, options.locomo, quick=options.quick)
+    if name == "scifact":
+        return scifact(ground, options.scifact, quick=options.quick)
     return BENCHES[name](ground, quick=options.quick)
 
 
@@ -75,6 +79,13 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         default=Path(data) / "locomo" if data else None,
         metavar="FOLDER",
         help="folder of conv-*.json; default: the folder locomo in ISOTHERM_BENCH_DATA",
+    )
+    parser.add_argument(
+        "--scifact",
+        type=Path,
+        default=Path(data) / "scifact" if data else None,
+        metavar="FOLDER",
+        help="folder of SciFact beside one named minilm_embeddings; default: the folder scifact in ISOTHERM_BENCH_DATA",
     )
     return parser.parse_args(arguments)
 

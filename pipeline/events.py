@@ -36,6 +36,14 @@ class RecordsIndexed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsEmbedded(Event):
+    """Records can be found by what they are about; texts that changed meanwhile are not counted."""
+
+    name: ClassVar[str] = "tier.records_embedded"
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class MigrationPlanned(Event):
     """A pass over a namespace was planned; `truncated` when more is due than one pass does."""
 
@@ -185,3 +193,114 @@ class RowsPurged(Event):
     name: ClassVar[str] = "operations.rows_purged"
     steps: int
     operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsStored(Event):
+    """Objects of the knowledge base were stored or taken out; `written` counts those that are new or changed."""
+
+    name: ClassVar[str] = "brain.objects_stored"
+    written: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True)
+class EdgesChanged(Event):
+    """Edges between objects were written or taken out."""
+
+    name: ClassVar[str] = "brain.edges_changed"
+    linked: int
+    unlinked: int
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectsEmbedded(Event):
+    """Objects got vectors; `changed` counts those whose text changed meanwhile, `refused` those the model refused."""
+
+    name: ClassVar[str] = "brain.objects_embedded"
+    objects: int
+    changed: int
+    refused: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMirrored(Event):
+    """Objects and edges are in the graph as they are in the database; what was there already does not count."""
+
+    name: ClassVar[str] = "brain.graph_mirrored"
+    nodes: int
+    edges: int
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsFolded(Event):
+    """Changes of word statistics were added up."""
+
+    name: ClassVar[str] = "brain.statistics_folded"
+    changes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatesExtracted(Event):
+    """Windows of a session were read; `fallbacks` counts those that the rules read because the model could not."""
+
+    name: ClassVar[str] = "interest.candidates_extracted"
+    windows: int
+    candidates: int
+    fallbacks: int
+
+
+@dataclass(frozen=True, slots=True)
+class CandidatesFolded(Event):
+    """Candidates of one name are one, embedded, and grouped; `groups` counts those that need a judgement."""
+
+    name: ClassVar[str] = "interest.candidates_folded"
+    candidates: int
+    points: int
+    groups: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupsJudged(Event):
+    """Groups of one session were judged; `fallbacks` counts those kept as they are because the model could not."""
+
+    name: ClassVar[str] = "interest.groups_judged"
+    groups: int
+    points: int
+    merged: int
+    fallbacks: int
+
+
+@dataclass(frozen=True, slots=True)
+class PointsClustered(Event):
+    """The points of a session were linked with each other and with stored ones; `known` counts those stored already."""
+
+    name: ClassVar[str] = "interest.points_clustered"
+    points: int
+    known: int
+    components: int
+    queues: int
+    isolated: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnitsAdjudicated(Event):
+    """It was decided what becomes of points; `fallbacks` counts units whose points wait for review instead."""
+
+    name: ClassVar[str] = "interest.units_adjudicated"
+    units: int
+    decisions: int
+    contradictions: int
+    fallbacks: int
+
+
+@dataclass(frozen=True, slots=True)
+class InterestsPersisted(Event):
+    """A run is written."""
+
+    name: ClassVar[str] = "interest.interests_persisted"
+    created: int
+    updated: int
+    archived: int
+    contradictions: int
+    edges: int

@@ -20,6 +20,17 @@ SUMMARIZE = "cold.summarize"
 ARCHIVE = "cold.archive"
 RESTORE = "tier.restore"
 REPORT = "tier.report"
+TIER_EMBED = "tier.embed"
+
+BRAIN_EMBED = "brain.embed"
+BRAIN_MIRROR = "brain.mirror"
+
+EXTRACT = "interest.extract"
+S1_FOLD = "interest.s1.fold"
+S1_JUDGE = "interest.s1.judge"
+S2_CLUSTER = "interest.s2.cluster"
+V1_2_ADJUDICATE = "interest.v1_2.adjudicate"
+V1_3_PERSIST = "interest.v1_3.persist"
 
 # Every stage of durable work. A stage that is not here cannot become a step.
 STAGES = MappingProxyType(
@@ -31,6 +42,15 @@ STAGES = MappingProxyType(
         ARCHIVE: Queue.DB,
         RESTORE: Queue.DB,
         REPORT: Queue.DB,
+        TIER_EMBED: Queue.LLM,
+        BRAIN_EMBED: Queue.LLM,
+        BRAIN_MIRROR: Queue.GRAPH,
+        EXTRACT: Queue.LLM,
+        S1_FOLD: Queue.LLM,
+        S1_JUDGE: Queue.LLM,
+        S2_CLUSTER: Queue.DB,
+        V1_2_ADJUDICATE: Queue.LLM,
+        V1_3_PERSIST: Queue.DB,
     }
 )
 
@@ -40,8 +60,9 @@ PURGE = "operations.purge"
 TOUCH = "tier.touch"
 REFRESH = "tier.refresh"
 DUE = "tier.due"
+BRAIN_FOLD = "brain.fold"
 
 # Short, idempotent and not durable: the next tick does what a lost one did not.
-TICKS = MappingProxyType(dict.fromkeys((RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE), Queue.MAINTENANCE))
+TICKS = MappingProxyType(dict.fromkeys((RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD), Queue.MAINTENANCE))
 
 ROUTES = MappingProxyType({**STAGES, **TICKS})

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass
+from functools import partial
 
 from isotherm.storage import servers
+from isotherm.storage.brain import BrainMemory
+from isotherm.storage.graph.postgres import PostgresGraph
+from isotherm.storage.interest import InterestMemory
+from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces, pool
 from isotherm.storage.postgres.tier_write import Patience
 from isotherm.storage.redis import client
@@ -25,6 +30,8 @@ class Storage:
     tier: TierMemory
     tail: Tail
     touches: Touches
+    brain: BrainMemory
+    interest: InterestMemory
 
     @property
     def patience(self) -> Patience:
@@ -61,7 +68,10 @@ def _open(chosen: Settings) -> Storage:
     redis = client.open_client(servers.redis_url(chosen))
     tail = Tail(redis, prefix=chosen.redis_prefix, ttl=chosen.tail_ttl)
     touches = Touches(redis, prefix=chosen.redis_prefix)
-    _State.opened = Storage(chosen, TierMemory(tail, touches, patience(chosen)), tail, touches)
+    tier = TierMemory(tail, touches, patience(chosen), partial(factory.query_embedder, chosen))
+    brain = BrainMemory(PostgresGraph(), partial(factory.query_embedder, chosen), patience(chosen))
+    interest = InterestMemory(partial(factory.query_embedder, chosen))
+    _State.opened = Storage(chosen, tier, tail, touches, brain, interest)
     return _State.opened
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import psycopg
 import redis
@@ -88,6 +88,23 @@ class Settings(BaseSettings):
     tail_ttl: Duration = Field(timedelta(seconds=60), description="How long a hot tail stays in Redis unused")
     cold_min_bytes: int = Field(4096, ge=1, description="Below this a record goes cold whole: its text is its summary")
     cold_summary_chars: int = Field(512, ge=16, description="Longest summary of a cold record, in characters")
+
+    embedder: Literal["auto", "offline", "openai", "none"] = Field(
+        "auto", description="Sentence vectors: the offline model (auto: where it is installed), an HTTP server, or none"
+    )
+    embedder_url: str | None = Field(None, description="Base URL of an OpenAI-compatible embedding server")
+    embedder_key: SecretStr | None = Field(None, description="Key of the embedding server")
+    embedder_model: str | None = Field(None, description="Name of the embedding model on the server")
+    embedder_dimension: int | None = Field(None, ge=1, le=4000, description="Length of the server's vectors")
+    minilm_model: Path | None = Field(None, description="ONNX file to use instead of the offline model's own")
+    minilm_tokenizer: Path | None = Field(None, description="Tokenizer file that goes with it")
+    chat: Literal["rules", "openai"] = Field(
+        "rules", description="Who extracts and judges: built-in rules, or a server"
+    )
+    chat_url: str | None = Field(None, description="Base URL of an OpenAI-compatible chat server")
+    chat_key: SecretStr | None = Field(None, description="Key of the chat server")
+    chat_model: str | None = Field(None, description="Name of the chat model on the server")
+    redactor: Literal["none", "secrets"] = Field("none", description="What takes secrets out before anything is stored")
 
     tier: Policy = Field(Policy(), description="Capacities and ages of the tiers, as JSON")
     metrics_port: int | None = Field(None, ge=1, le=65535, description="Loopback port of the worker's Prometheus page")

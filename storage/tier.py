@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from uuid import UUID
 
+from isotherm.pipeline import text
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
+from isotherm.pipeline.ports import Embedder
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.ranking import Lexical, ScoreParts, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
@@ -20,6 +22,7 @@ from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, statement
+from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Tail, TailRecord
 from isotherm.storage.redis.touches import Touches
@@ -53,6 +56,9 @@ class Recall:
     truncated: bool = False
 
 
+Also = Callable[[Connection], list[Message]]
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """A write that is committed.
@@ -66,6 +72,10 @@ class Stored:
     conclude: Callable[[], None]
 
 
+def _no_embedder() -> None:
+    """Recall by words alone."""
+
+
 def refresh_tails(
     conn: Connection, trace_id: UUID, namespace_ids: list[int], *, delay: timedelta = timedelta(0)
 ) -> Message:
@@ -77,34 +87,43 @@ def refresh_tails(
 class TierMemory:
     """Reads and writes of tiered memory in this process; the pool must be open.
 
-    Args: tail, touches: the Redis side; patience: how long the background work of a write is retried.
+    Args: tail, touches: the Redis side; patience: how long the background work of a write is retried; embedder: gives the
+    model that embeds queries, None to go without vectors.
     """
 
-    def __init__(self, tail: Tail, touches: Touches, patience: Patience) -> None:
+    def __init__(
+        self, tail: Tail, touches: Touches, patience: Patience, embedder: Callable[[], Embedder | None] = _no_embedder
+    ) -> None:
         self._tail = tail
         self._touches = touches
         self._patience = patience
+        self._embedder = embedder
 
-    def remember(self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = ()) -> Stored:
+    def remember(
+        self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = (), also: Also | None = None
+    ) -> Stored:
         """Store records durably. The caller publishes the messages and calls `conclude`, in its own time.
 
-        Raises: RejectedError when the key was used with another body; TransientError when PostgreSQL cannot be reached.
+        Args: also: written in the same transaction, unless the call repeats an earlier one; returns messages to publish.
+        Raises: RejectedError when the key was used with another body, or the embedder's settings are incomplete;
+        TransientError when PostgreSQL cannot be reached.
         """
+        embed = self._embedder() is not None
         generations = self._announce({p.place.namespace_id for p in rows})
         untold = sorted(ns for ns, generation in generations.items() if generation is None)
         messages: list[Message] = []
         try:
             # One statement needs no transaction around it, and so two round trips less.
-            with connection() if untold else statement() as conn:
-                done = tier_write.remember(conn, new, rows, self._patience, sent)
-                if done.message and untold:
+            with connection() if untold or also else statement() as conn:
+                done = tier_write.remember(conn, new, rows, self._patience, sent, embed=embed)
+                if done.new and untold:
                     messages.append(refresh_tails(conn, new.trace_id, untold, delay=self._patience.grace))
+                if done.new and also:
+                    messages += also(conn)
         except BaseException:
             self._conclude(generations, None, rows)
             raise
-        if done.message:
-            messages.insert(0, done.message)
-        return Stored(done, messages, partial(self._conclude, generations, done, rows))
+        return Stored(done, [*done.messages, *messages], partial(self._conclude, generations, done, rows))
 
     def recall(
         self,
@@ -119,8 +138,8 @@ class TierMemory:
     ) -> Recall:
         """The records of a scope that matter most for a query, in chronological order.
 
-        Writes nothing to the database and asks no model. A query counts as an access of what it found, unless `touch` is
-        off; a blank query finds the newest and counts nothing.
+        Writes nothing to the database and asks no chat model; an embedder that fails leaves its vectors out. A query counts
+        as an access of what it found, unless `touch` is off; a blank query finds the newest and counts nothing.
         Raises: TransientError when PostgreSQL cannot be reached.
         """
         moment = now or datetime.now(UTC)
@@ -129,13 +148,16 @@ class TierMemory:
         if not tiers or not normal.total:
             return Recall()
         quota = max(_MIN_QUOTA, _PER_WANTED * normal.total)
+        near, degraded = self._near(query)  # before a connection is taken
         with connection() as conn:
-            found = tier_recall.candidates(conn, scope, query, tiers, tier_recall.Quotas(quota, quota), lexical)
-            chosen = select(rank(found.candidates, weights or RecallWeights(), moment), normal)
+            quotas = tier_recall.Quotas(quota, quota, quota)
+            found = tier_recall.candidates(conn, scope, query, tiers, quotas, lexical, near)
+            chosen = select(rank(found.candidates, weights or RecallWeights(), moment, lexical), normal)
             rows = tier_recall.records(conn, [s.candidate.key for s in chosen], scope, moment)
         items = [Recalled(rows[s.candidate.key], s.parts, s.candidate.legs) for s in chosen if s.candidate.key in rows]
-        wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and s.parts.semantic > 0]
-        degraded = self._count(wanted) if touch and query.strip() else ()
+        wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and s.parts.is_relevant]
+        if touch and query.strip():
+            degraded += self._count(wanted)
         return Recall(tuple(items), degraded, found.truncated)
 
     def tail(self, namespace: Namespace, limit: int = MOST) -> list[TailRecord]:
@@ -167,6 +189,19 @@ class TierMemory:
         if record_id not in found:
             raise RejectedError("no such record in this namespace")
         return found[record_id][1]
+
+    def _near(self, query: str) -> tuple[Near | None, tuple[str, ...]]:
+        """The query as a vector, and what the answer must say when there is none although there should be."""
+        if not text.terms(query):
+            return None, ()
+        try:
+            embedder = self._embedder()
+            if embedder is None:
+                return None, ()
+            vector = embedder.embed([query])[0]
+        except Exception:  # noqa: BLE001 - whatever befell a model, words still find
+            return None, ("vectors",)
+        return Near(embedder.model, vector), ()
 
     def _newest(self, namespace: Namespace, limit: int) -> list[TailRecord]:
         with connection() as conn:

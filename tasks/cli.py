@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from isotherm import __version__
-from isotherm.tasks.commands import demo, ingest, memory, ops, servers
+from isotherm.tasks.commands import brain, demo, ingest, interest, memory, ops, servers
 from isotherm.tasks.commands.output import Exit, err, out
 
 app = typer.Typer(
@@ -23,6 +23,8 @@ app = typer.Typer(
 
 _HERE = "This machine"
 _MEMORY = "Memory"
+_INTERESTS = "Interests"
+_KNOWLEDGE = "Knowledge"
 _WORK = "Background work"
 
 app.command(rich_help_panel=_HERE)(servers.up)
@@ -36,6 +38,11 @@ app.command(rich_help_panel=_MEMORY)(memory.recall)
 app.command(rich_help_panel=_MEMORY)(memory.tiers)
 app.command(rich_help_panel=_MEMORY)(memory.reconcile)
 app.command(rich_help_panel=_MEMORY)(memory.restore)
+app.command(rich_help_panel=_INTERESTS)(interest.interests)
+app.command(rich_help_panel=_INTERESTS)(interest.contradictions)
+app.command(rich_help_panel=_KNOWLEDGE)(brain.put)
+app.command(rich_help_panel=_KNOWLEDGE)(brain.search)
+app.command(rich_help_panel=_KNOWLEDGE)(brain.expand)
 app.add_typer(ops.app, name="ops", rich_help_panel=_WORK)
 
 

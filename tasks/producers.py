@@ -7,7 +7,7 @@ No worker, and not even the broker, has to be up for a producer to answer; Postg
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -31,7 +31,8 @@ from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.postgres import namespaces, operations, outbox, tier_move, tier_recall, tier_write
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
@@ -113,7 +114,7 @@ def remember_records(namespace: Namespace, records: Sequence[NewRecord], *, key:
     Args: records: 1 to 1,000; of two with one id the last one counts.
     Raises: as `remember`.
     """
-    return _store([(namespace, record) for record in records], key=key)
+    return store([(namespace, record) for record in records], key=key)
 
 
 def remember_messages(lines: Sequence[TranscriptLine]) -> Accepted:
@@ -123,16 +124,17 @@ def remember_messages(lines: Sequence[TranscriptLine]) -> Accepted:
     Raises: as `remember`.
     """
     rows = [(_namespace(line), line) for line in lines]
-    pairs = [(namespace, _message(namespace, line)) for namespace, line in rows]
+    pairs = [(namespace, message_record(namespace, line)) for namespace, line in rows]
     named = [part for namespace, record in pairs for part in (namespace.key, record.id)]
-    return _store(pairs, key=digest("messages", *named).hex())
+    return store(pairs, key=digest("messages", *named).hex())
 
 
 def _namespace(line: TranscriptLine) -> Namespace:
     return Namespace.of(line.agent, line.session, tenant=line.tenant)
 
 
-def _message(namespace: Namespace, line: TranscriptLine) -> NewRecord:
+def message_record(namespace: Namespace, line: TranscriptLine) -> NewRecord:
+    """A message as it is remembered; the same message of the same namespace always has the same id."""
     return NewRecord(
         id=line.id or message_id(namespace, line.time, line.role, line.content, line.position),
         content=line.content,
@@ -144,26 +146,38 @@ def _message(namespace: Namespace, line: TranscriptLine) -> NewRecord:
     )
 
 
-def _store(pairs: Sequence[tuple[Namespace, NewRecord]], *, key: str | None) -> Accepted:
+def store(
+    pairs: Sequence[tuple[Namespace, NewRecord]],
+    *,
+    key: str | None,
+    kind: str = tier_write.KIND,
+    also: Callable[[Connection, NewOperation], list[Message]] | None = None,
+) -> Accepted:
+    """Store records of one bank under one operation, for producers.
+
+    Args: pairs: 1 to 1,000; kind: of the operation; also: written in the same transaction unless the call is a repeat;
+    returns messages to publish after the commit.
+    Raises: as `remember`.
+    """
     if not 1 <= len(pairs) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} records can be stored at once, not {len(pairs)}")
     if len({namespace.bank for namespace, _ in pairs}) > 1:
         raise RejectedError("the records of one call belong to one bank")
     opened = storage.open()
     rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
-    new = _operation(rows, pairs[0][0], key)
+    new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
     try:
-        stored = opened.tier.remember(new, rows, sent)
+        stored = opened.tier.remember(new, rows, sent, None if also is None else lambda conn: also(conn, new))
     except BaseException:
         put_back(sent)
         raise
     after_commit(_follow_up, stored)
     done = stored.done
-    if done.message is not None:
+    if done.new:
         emit(RecordsRemembered(len(done.written)), operation_id=str(new.id), trace_id=str(new.trace_id))
     ids = tuple(row.record.id for row in rows)
-    return Accepted(done.operation_id, ids, new=done.message is not None, written=len(done.written))
+    return Accepted(done.operation_id, ids, new=done.new, written=len(done.written))
 
 
 def _follow_up(batch: list[Stored]) -> None:
@@ -181,17 +195,15 @@ def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed
     return Placed(namespaces.resolve(namespace), cleaned)
 
 
-def _operation(rows: Sequence[Placed], namespace: Namespace, key: str | None) -> NewOperation:
+def _operation(rows: Sequence[Placed], namespace: Namespace, key: str | None, kind: str) -> NewOperation:
     places = {row.place.namespace_id for row in rows}
     return NewOperation(
         id=uuid7(),
-        kind=tier_write.KIND,
+        kind=kind,
         trace_id=uuid4(),
         bank_id=rows[0].place.bank_id,
         namespace_id=rows[0].place.namespace_id if len(places) == 1 else None,
-        key=None
-        if key is None
-        else digest("operation", tier_write.KIND, namespace.bank.key, *_own(places, namespace), key),
+        key=None if key is None else digest("operation", kind, namespace.bank.key, *_own(places, namespace), key),
         fingerprint=None if key is None else tier_write.fingerprint_rows(rows),
     )
 

@@ -82,6 +82,7 @@ class Reading:
     stems: frozenset[str]
 
 
+@lru_cache(maxsize=4096)  # each statement is compared with many others
 def read(statement: Statement) -> Reading:
     """Read a statement. Any text can be read; the cost is linear in it."""
     topic = _tokens(statement.topic)

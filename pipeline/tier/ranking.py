@@ -11,6 +11,8 @@ from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 
 RECENCY_HOURS = 168.0
+# Sentence models rate unrelated texts between 0 and 0.2, related ones from about 0.3.
+RELEVANT_COSINE = 0.3
 _SPEC_WORD_BYTES = 2
 _K1 = 0.9
 _B = 0.4
@@ -19,8 +21,8 @@ _B = 0.4
 class Lexical(StrEnum):
     """How the words of a query are compared with those of a record."""
 
-    RARITY = "rarity"  # rare words count more: `rarity_match`
-    OVERLAP = "overlap"  # the specification's own measure: `lexical_overlap`
+    RARITY = "rarity"  # rare words count more: `rarity_match`; averaged with the cosine
+    OVERLAP = "overlap"  # the specification's own measure: `lexical_overlap`; the larger of it and the cosine counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class ScoreParts:
     recency: float
     importance: float
     total: float
+
+    @property
+    def is_relevant(self) -> bool:
+        """Whether the query found the record, rather than its age: by a word, or by more than chance likeness."""
+        return self.overlap > 0 or (self.cosine is not None and self.cosine >= RELEVANT_COSINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +105,34 @@ def recency(created_at: datetime, now: datetime) -> float:
     return math.exp(-age_hours / RECENCY_HOURS)
 
 
-def score(candidate: Candidate, weights: RecallWeights, now: datetime) -> ScoreParts:
-    """Score one candidate; the semantic part is the larger of word overlap and cosine."""
+def score(candidate: Candidate, weights: RecallWeights, now: datetime, lexical: Lexical = Lexical.RARITY) -> ScoreParts:
+    """Score one candidate. Args: lexical: how its overlap was measured, which says how its cosine joins it."""
     cosine = candidate.cosine
     if cosine is not None:
         cosine = None if math.isnan(cosine) else min(1.0, max(-1.0, cosine))
-    semantic = candidate.overlap if cosine is None else max(candidate.overlap, cosine)
+    semantic = _semantic(candidate.overlap, cosine, lexical)
     fresh = recency(candidate.created_at, now)
     importance = min(1.0, max(0.0, candidate.importance))
     total = weights.semantic * semantic + weights.recency * fresh + weights.importance * importance
     return ScoreParts(semantic, candidate.overlap, cosine, fresh, importance, total)
 
 
-def rank(candidates: Iterable[Candidate], weights: RecallWeights, now: datetime) -> list[Scored]:
-    """Order candidates by score, best first; equal scores by id, then key."""
-    scored = [Scored(candidate, score(candidate, weights, now)) for candidate in candidates]
+def _semantic(overlap: float, cosine: float | None, lexical: Lexical) -> float:
+    """The likeness of meaning in [0, 1]: the mean of both measures, the larger of both in the specification."""
+    # A record waits seconds for its vector: were a missing one a cosine of 0, what was said last would be found last.
+    if cosine is None:
+        return overlap
+    if lexical is Lexical.OVERLAP:
+        return max(overlap, cosine)
+    # Below 0 a cosine says no more than at 0: unlike.
+    return (overlap + max(0.0, cosine)) / 2
+
+
+def rank(
+    candidates: Iterable[Candidate], weights: RecallWeights, now: datetime, lexical: Lexical = Lexical.RARITY
+) -> list[Scored]:
+    """Order candidates by score, best first; equal scores by id, then key. Args: lexical: as for `score`."""
+    scored = [Scored(candidate, score(candidate, weights, now, lexical)) for candidate in candidates]
     return sorted(scored, key=lambda item: (-item.parts.total, item.candidate.id, item.candidate.key))
 
 

@@ -175,3 +175,10 @@ def listed(conn: Connection, *, tenant: str | None, agent: str | None = None) ->
         )
         for i, bank, t, scope, a, session, run, due in rows
     ]
+
+
+def bank_of(conn: Connection, bank_id: int) -> Bank:
+    """The name of a bank that exists."""
+    row = conn.execute("SELECT tenant, agent FROM banks WHERE id = %s", (bank_id,)).fetchone()
+    assert row is not None  # noqa: S101 - ids come from rows that refer to it
+    return Bank(row[0], row[1])

@@ -12,10 +12,12 @@ from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match
 from isotherm.pipeline.tier.records import Record, Tier
+from isotherm.storage.postgres import tier_vectors
 from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
 from isotherm.storage.postgres.tier_move import original
+from isotherm.storage.postgres.tier_vectors import Near
 
 # Most postings read for one word, newest first. A word that is more frequent than this tells little about a record.
 PER_WORD = 1_000
@@ -74,10 +76,10 @@ _LEG_UNINDEXED = """
 
 _CANDIDATES = """
 {words}legs AS ({legs}), keys AS (SELECT key, array_agg(leg) AS legs FROM legs GROUP BY key)
-SELECT r.key, r.id, r.tier, r.created_at, r.importance, keys.legs, cardinality(r.terms), {weights},
+SELECT r.key, r.id, r.tier, r.created_at, r.importance, keys.legs, cardinality(r.terms), {weights}, {cosine},
        CASE WHEN 'unindexed' = ANY(keys.legs) THEN left({searchable}, %(chars)s) END,
        CASE WHEN 'unindexed' = ANY(keys.legs) THEN left(coalesce(r.content, r.summary), %(chars)s) END
-FROM keys JOIN tier_records AS r ON r.key = keys.key
+FROM keys JOIN tier_records AS r ON r.key = keys.key {vectors}
 WHERE {scope} AND r.tier = ANY(%(tiers)s)"""
 
 _RECORDS = """
@@ -111,6 +113,7 @@ class Quotas:
 
     recent: int
     lexical: int
+    vector: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,46 +125,74 @@ class Found:
 
 
 def candidates(
-    conn: Connection, scope: Scope, query: str, tiers: Sequence[Tier], quotas: Quotas, lexical: Lexical = Lexical.RARITY
+    conn: Connection,
+    scope: Scope,
+    query: str,
+    tiers: Sequence[Tier],
+    quotas: Quotas,
+    lexical: Lexical = Lexical.RARITY,
+    near: Near | None = None,
 ) -> Found:
     """Records of a scope that some index proposes for a query.
 
     Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg;
-    lexical: how words are compared.
+    lexical: how words are compared; near: the query as a vector, compared with every candidate that has one.
     """
     within, params = predicate(scope)
     terms = text.terms(query)
-    legs = [_LEG_RECENT, _LEG_UNINDEXED]
+    size = _size(conn, scope, within, params, near) if terms else None
     values: dict[str, Any] = {
         **params,
+        **(near.values if near else {}),
         "tiers": [tier.rank for tier in tiers],
         "terms": terms,
+        "size": size,
         "recent": quotas.recent,
         "lexical": quotas.lexical,
+        "vector": quotas.vector,
         "unindexed": UNINDEXED,
         "chars": _UNINDEXED_CHARS,
         "per_word": PER_WORD,
         "counted": COUNTED,
     }
+    if near is not None and _is_searched(near, size):
+        values["searched"] = tier_vectors.search(conn, near, predicate(scope, "v")[0], values)
+    sql = _statement(scope, within, tiers, size, near, has_words=bool(terms))
+    rows = [_read(row, terms) for row in conn.execute(sql, values).fetchall()]
+    pending = sum("unindexed" in row.legs for row in rows)
+    hidden = near is not None and _may_hide(near, size, sum("vector" in row.legs for row in rows), quotas.vector)
+    return Found(_scored(rows, lexical), truncated=pending >= UNINDEXED or hidden)
+
+
+def _statement(
+    scope: Scope, within: str, tiers: Sequence[Tier], size: int | None, near: Near | None, *, has_words: bool
+) -> str:
+    """The query for candidates: its legs depend on the size of the scope and on what there is to compare."""
     parts = {
         "scope": within,
         "in_bank": _in_bank(scope, "r"),
         "postings": _in_bank(scope, "p"),
         "on_tiers": _ON_TIERS if len(tiers) < len(Tier) else "",
     }
+    legs = [_LEG_RECENT, _LEG_UNINDEXED]
     words, weights = "WITH ", _NO_WEIGHTS
-    if terms:
+    if has_words:
         legs.append(_LEG_LEXICAL)
-        counted = _count(conn, scope, within, params)
-        hits = _HITS_POSTINGS if counted is None or counted > EXACT else _HITS_EXACT
-        size = _COUNT.format(scope=within) if counted is None else "SELECT %(size)s::bigint AS n"
-        values["size"] = counted
-        words, weights = _WORDS.format(size=size, hits=hits.format(**parts)), _WEIGHTS
-    joined = "\n    UNION ALL".join(legs).format(**parts)
-    sql = _CANDIDATES.format(words=words, legs=joined, weights=weights, scope=within, searchable=SEARCHABLE)
-    rows = conn.execute(sql, values).fetchall()
-    pending = sum("unindexed" in row[5] for row in rows)
-    return Found(_scored([_read(row, terms) for row in rows], lexical), truncated=pending >= UNINDEXED)
+        is_small = size is not None and size <= EXACT and not _is_whole_bank(scope)
+        hits = (_HITS_EXACT if is_small else _HITS_POSTINGS).format(**parts)
+        counted = _COUNT.format(scope=within) if size is None else "SELECT %(size)s::bigint AS n"
+        words, weights = _WORDS.format(size=counted, hits=hits), _WEIGHTS
+    if near is not None:
+        legs.append(near.leg(searched=_is_searched(near, size)))
+    return _CANDIDATES.format(
+        words=words,
+        legs="\n    UNION ALL".join(legs).format(**parts),
+        weights=weights,
+        cosine=near.cosine if near else "NULL::float8",
+        vectors=near.join if near else "",
+        scope=within,
+        searchable=SEARCHABLE,
+    )
 
 
 def records(conn: Connection, keys: Sequence[int], scope: Scope, now: datetime) -> dict[int, Record]:
@@ -199,12 +230,29 @@ def _in_bank(scope: Scope, alias: str) -> str:
     return within if scope.bank is not None else f"{in_bank_of(scope, alias)} AND {within}"
 
 
-def _count(conn: Connection, scope: Scope, within: str, params: dict[str, Any]) -> int | None:
-    """How many records a scope that may be small has, counted up to a bound; None for a whole bank."""
-    if scope.namespace is None and scope.sessions is None:
+def _is_whole_bank(scope: Scope) -> bool:
+    return scope.namespace is None and scope.sessions is None
+
+
+def _size(conn: Connection, scope: Scope, within: str, params: dict[str, Any], near: Near | None) -> int | None:
+    """How many records a scope has, counted up to a bound; None for a whole bank when only words are compared."""
+    if near is None and _is_whole_bank(scope):
         return None
-    row = conn.execute(_COUNT.format(scope=within), {**params, "counted": COUNTED}).fetchone()
+    bound = COUNTED if near is None or near.is_indexed else tier_vectors.COMPARED + 1
+    row = conn.execute(_COUNT.format(scope=within), {**params, "counted": bound}).fetchone()
     return int(row[0]) if row else 0
+
+
+def _is_searched(near: Near, size: int | None) -> bool:
+    """Whether vectors are found by their index; a small scope is compared whole."""
+    return near.is_indexed and (size is None or size > EXACT)
+
+
+def _may_hide(near: Near, size: int | None, found: int, quota: int) -> bool:
+    """Whether vectors were left out: by a search that stopped before it had enough, or as more than are compared."""
+    if _is_searched(near, size):
+        return found < min(quota, size or 0)
+    return size is not None and size > tier_vectors.COMPARED
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,15 +268,16 @@ class _Row:
     size: int
     weights: Sequence[float]
     shared: Sequence[float]
+    cosine: float | None
 
 
 def _read(row: Sequence[Any], terms: Sequence[int]) -> _Row:
-    key, record_id, tier, created_at, importance, legs, size, weights, shared, given, pending = row
+    key, record_id, tier, created_at, importance, legs, size, weights, shared, cosine, given, pending = row
     if pending is not None:
         own = frozenset(text.terms(found_by(given, pending)))
         size = len(own)
         shared = [weight for term, weight in zip(terms, weights or (), strict=True) if term in own]
-    return _Row(key, record_id, tier, created_at, importance, legs, size, weights or (), shared or ())
+    return _Row(key, record_id, tier, created_at, importance, legs, size, weights or (), shared or (), cosine)
 
 
 def _scored(rows: Sequence[_Row], lexical: Lexical) -> list[Candidate]:
@@ -242,6 +291,7 @@ def _scored(rows: Sequence[_Row], lexical: Lexical) -> list[Candidate]:
             created_at=row.created_at,
             importance=row.importance,
             overlap=_match(row, typical, lexical),
+            cosine=row.cosine,
             legs=frozenset(row.legs),
         )
         for row in rows

@@ -1,4 +1,4 @@
-"""Remembering: records, their operation, its step and its message in one statement, so that an answer means durable."""
+"""Remembering: records, their operation, its steps and messages in one statement, so that an answer means durable."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from isotherm.pipeline.stages import INDEX, STAGES
+from isotherm.pipeline.stages import INDEX, STAGES, TIER_EMBED
 from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.records import NewRecord
 from isotherm.storage.postgres import operations, outbox, steps
@@ -22,7 +22,8 @@ from isotherm.storage.postgres.pool import Connection
 KIND = "tier.remember"
 
 # Rows come in one order, so that two batches over the same ids wait for each other instead of deadlocking.
-# A record that is there with the same text and metadata is left alone; another text replaces it and its cold body.
+# A record that is there with the same text and metadata is left alone; another text replaces it and its cold body, and
+# what it was found by, words and vector, goes with the text it came from.
 _REMEMBER = """
 WITH sent AS (
     DELETE FROM outbox WHERE id = ANY(%(sent)s)
@@ -41,50 +42,56 @@ WITH sent AS (
 ), written AS (
     INSERT INTO tier_records AS r (
         namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
-        value_log, created_at, last_access_at, size_bytes)
-    SELECT g.namespace_id, g.bank_id, g.id, g.content, decode(g.content_sha256, 'hex'), g.role,
-           ARRAY(SELECT json_array_elements_text(g.categories)), g.metadata, g.importance, g.tier, g.pinned,
-           g.value_log, g.created_at, g.created_at, g.size_bytes
-    FROM given AS g
+        value_log, created_at, last_access_at, size_bytes, vector_state)
+    SELECT namespace_id, bank_id, id, content, decode(content_sha256, 'hex'), role,
+           ARRAY(SELECT json_array_elements_text(categories)), metadata, importance, tier, pinned,
+           value_log, created_at, created_at, size_bytes, %(vector_state)s
+    FROM given
     ON CONFLICT (namespace_id, id) DO UPDATE SET
-        content = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.content ELSE excluded.content END,
-        tier = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.tier ELSE excluded.tier END,
-        summary = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.summary END,
-        indexed = r.indexed AND r.content_sha256 = excluded.content_sha256
-            AND r.metadata -> 'searchable' IS NOT DISTINCT FROM excluded.metadata -> 'searchable',
-        moved_at = CASE WHEN r.content_sha256 <> excluded.content_sha256 AND r.tier <> excluded.tier THEN now()
-            ELSE r.moved_at END,
-        moved_from = CASE WHEN r.content_sha256 <> excluded.content_sha256 AND r.tier <> excluded.tier THEN r.tier
-            ELSE r.moved_from END,
-        last_access_at = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.last_access_at
-            ELSE greatest(r.last_access_at, excluded.last_access_at) END,
-        value_log = CASE WHEN r.content_sha256 = excluded.content_sha256 THEN r.value_log
-            ELSE greatest(r.value_log, excluded.value_log) END,
+        (content, tier, summary, moved_at, moved_from, last_access_at, value_log, indexed, vector_state) = (
+            SELECT CASE WHEN same THEN r.content ELSE excluded.content END,
+                CASE WHEN same THEN r.tier ELSE excluded.tier END,
+                CASE WHEN same THEN r.summary END,
+                CASE WHEN moved THEN now() ELSE r.moved_at END,
+                CASE WHEN moved THEN r.tier ELSE r.moved_from END,
+                CASE WHEN same THEN r.last_access_at ELSE greatest(r.last_access_at, excluded.last_access_at) END,
+                CASE WHEN same THEN r.value_log ELSE greatest(r.value_log, excluded.value_log) END,
+                r.indexed AND found,
+                CASE WHEN found AND r.vector_state <> 'none' THEN r.vector_state ELSE excluded.vector_state END
+            FROM (SELECT r.content_sha256 = excluded.content_sha256) AS a (same),
+                LATERAL (SELECT NOT same AND r.tier <> excluded.tier, same AND r.metadata -> 'searchable'
+                    IS NOT DISTINCT FROM excluded.metadata -> 'searchable') AS b (moved, found)),
         content_sha256 = excluded.content_sha256, size_bytes = excluded.size_bytes, role = excluded.role,
         categories = excluded.categories, metadata = excluded.metadata, importance = excluded.importance,
         pinned = r.pinned OR excluded.pinned, version = r.version + 1
     WHERE (r.content_sha256, r.metadata, r.importance, r.categories, r.role, r.pinned)
         IS DISTINCT FROM (excluded.content_sha256, excluded.metadata, excluded.importance, excluded.categories,
                           excluded.role, r.pinned OR excluded.pinned)
-    RETURNING r.key, r.namespace_id, r.id, r.tier, r.indexed, r.version
+    RETURNING r.key, r.namespace_id, r.id, r.tier, r.version, r.vector_state
 ), emptied AS (
     DELETE FROM cold_bodies USING written
     WHERE cold_bodies.record_key = written.key AND written.tier > 1 AND written.version > 1
+), unlike AS (
+    DELETE FROM tier_vectors USING written
+    WHERE tier_vectors.record_key = written.key AND written.vector_state <> 'done' AND written.version > 1
 ), step AS (
     INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at)
-    SELECT op.id, %(stage)s, %(queue)s,
-           jsonb_build_object('keys', (SELECT coalesce(jsonb_agg(key ORDER BY key), '[]') FROM written)),
+    SELECT op.id, s.stage, s.queue,
+           jsonb_build_object('keys', (SELECT coalesce(jsonb_agg(key ORDER BY key), '[]') FROM written
+               WHERE s.any_state OR vector_state = 'pending')),
            %(fingerprint_or_id)s, now() + %(retry_for)s, now() + %(nudge)s
-    FROM op RETURNING id
+    FROM op, (VALUES (%(index)s, %(index_queue)s, true), (%(embed)s, %(embed_queue)s, false)) AS s (stage, queue, any_state)
+    WHERE s.any_state OR EXISTS (SELECT 1 FROM written WHERE vector_state = 'pending')
+    RETURNING id, stage
 ), message AS (
     INSERT INTO outbox (operation_id, step_id, builder, payload, not_before)
     SELECT op.id, step.id, 'step',
-           jsonb_build_object('stage', %(stage)s::text, 'job', jsonb_build_object(
+           jsonb_build_object('stage', step.stage, 'job', jsonb_build_object(
                'step_id', step.id, 'operation_id', op.id, 'trace_id', %(trace)s::uuid)),
            now() + %(grace)s
-    FROM op, step RETURNING id
+    FROM op, step RETURNING id, payload
 )
-SELECT (SELECT id FROM step), (SELECT id FROM message),
+SELECT (SELECT jsonb_agg(jsonb_build_array(id, payload) ORDER BY id) FROM message),
        (SELECT coalesce(jsonb_agg(jsonb_build_array(key, namespace_id, id, version)), '[]') FROM written)"""
 
 # On one line it is short enough for the driver to keep what it made of it; above 4,096 characters it starts over each time.
@@ -120,33 +127,44 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Outcome of one statement: its operation, the message to publish (None when the call was a repeat), rows written."""
+    """Outcome of one statement: its operation, the messages to publish (none when the call was a repeat), rows written."""
 
     operation_id: UUID
-    message: Message | None = None
+    messages: tuple[Message, ...] = ()
     written: tuple[Written, ...] = ()
+
+    @property
+    def new(self) -> bool:
+        """Whether the call was not a repeat of an earlier one."""
+        return bool(self.messages)
 
 
 def remember(
-    conn: Connection, new: NewOperation, rows: Sequence[Placed], patience: Patience, sent: Sequence[int] = ()
+    conn: Connection,
+    new: NewOperation,
+    rows: Sequence[Placed],
+    patience: Patience,
+    sent: Sequence[int] = (),
+    *,
+    embed: bool = False,
 ) -> Remembered:
-    """Store records under one operation. The caller commits, then publishes the message.
+    """Store records under one operation. The caller commits, then publishes the messages.
 
     Args: rows: at least one; of two with one id in one namespace the last one counts; sent: ids of outbox messages that
-    this process has published since, to be removed on the way.
+    this process has published since, to be removed on the way; embed: new and changed texts get a vector, by a step.
     Raises: RejectedError when the operation's key was used with another body.
     """
-    values = {**_operation_values(new, patience), "rows": _rows(rows), "sent": list(sent)}
+    state = "pending" if embed else "none"
+    values = {**_operation_values(new, patience), "rows": _rows(rows), "sent": list(sent), "vector_state": state}
     row = conn.execute(_STATEMENT, values).fetchone()
     assert row is not None  # noqa: S101 - a SELECT without FROM answers with one row
-    step_id, message_id, written = row
-    if step_id is None:
+    messages, written = row
+    if messages is None:
         known = operations.by_key(conn, new)
         assert known is not None  # noqa: S101 - only a conflict on the key leaves the step out
         return Remembered(known.id)
-    job = {"step_id": step_id, "operation_id": str(new.id), "trace_id": str(new.trace_id)}
-    message = Message(int(message_id), outbox.STEP, {"stage": INDEX, "job": job})
-    return Remembered(new.id, message, tuple(Written(*w) for w in written))
+    out = tuple(Message(int(message_id), outbox.STEP, payload) for message_id, payload in messages)
+    return Remembered(new.id, out, tuple(Written(*w) for w in written))
 
 
 def fingerprint_rows(rows: Sequence[Placed]) -> bytes:
@@ -169,8 +187,10 @@ def _operation_values(new: NewOperation, patience: Patience) -> dict[str, Any]:
         "fingerprint": new.fingerprint,
         "fingerprint_or_id": new.fingerprint or new.id.bytes,
         "trace": new.trace_id,
-        "stage": INDEX,
-        "queue": STAGES[INDEX].value,
+        "index": INDEX,
+        "index_queue": STAGES[INDEX].value,
+        "embed": TIER_EMBED,
+        "embed_queue": STAGES[TIER_EMBED].value,
         "retry_for": patience.retry_for,
         "nudge": patience.nudge_after,
         "grace": patience.grace,

@@ -17,11 +17,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from isotherm import storage
 from isotherm.pipeline import stages, transcript
 from isotherm.pipeline.errors import RejectedError, UnavailableError
-from isotherm.pipeline.identity import Bank
+from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.transcript import BadLine, TranscriptLine
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.pool import connection
-from isotherm.tasks import broker, producers
+from isotherm.tasks import broker, produce_interest, producers
 from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
@@ -32,8 +32,11 @@ from isotherm.tasks.commands.output import (
     ready,
     table,
 )
+from isotherm.tasks.producers import Accepted
 
 _BATCH = 100
+# Messages of sessions that are not known to be complete, in bytes: beyond this the one that waits longest goes in.
+_HELD_BYTES = 32 * 1024 * 1024
 _HEAD_BYTES = 65_536
 _DOCUMENT_LIMIT = 512 * 1024 * 1024
 _SHOWN_BAD = 20
@@ -52,6 +55,12 @@ class Ingested:
     bad: list[tuple[int, str]] = field(default_factory=list)
     set_aside: Path | None = None
 
+    def count(self, accepted: Accepted) -> None:
+        """Add what a producer answered."""
+        self.operations.append(accepted.operation_id)
+        self.written += accepted.written
+        self.repeated += not accepted.new
+
 
 def ingest(
     file: Annotated[
@@ -60,6 +69,7 @@ def ingest(
     *,
     agent: Annotated[str | None, typer.Option(help="Agent of messages that name none.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Tenant of messages that name none.")] = None,
+    interests: Annotated[bool, typer.Option(help="Find out what the user of each session cares about.")] = True,
     wait: Annotated[bool, typer.Option(help="Wait until the background work is done.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
@@ -69,7 +79,7 @@ def ingest(
         storage.open(chosen)
         folder = chosen.data_dir / "set-aside"
         with progress() as bars:
-            done = ingest_file(file, folder, bars, agent=agent, tenant=tenant)
+            done = ingest_file(file, folder, bars, agent=agent, tenant=tenant, interests=interests)
             left = wait_for_operations(done.operations, bars) if wait else 0
         tell(done, left, as_json=as_json)
         if done.bad:
@@ -77,16 +87,23 @@ def ingest(
 
 
 def ingest_file(
-    file: Path, folder: Path, progress: Progress, *, agent: str | None = None, tenant: str | None = None
+    file: Path,
+    folder: Path,
+    progress: Progress,
+    *,
+    agent: str | None = None,
+    tenant: str | None = None,
+    interests: bool = True,
 ) -> Ingested:
     """Store the messages of a file.
 
-    Args: folder: where refused lines are kept; agent, tenant: for messages that name none.
+    Args: folder: where refused lines are kept; agent, tenant: for messages that name none; interests: whether each session
+        is read for what its user cares about.
     Raises: RejectedError for a document that is too large; TransientError when PostgreSQL goes away: what was accepted
     until then is stored, and running the same again continues.
     """
     done = Ingested()
-    waiting: dict[Bank, list[TranscriptLine]] = {}
+    held = _Sessions(done) if interests else _Batches(done)
     with file.open("rb") as source:
         bar = progress.add_task("reading", total=file.stat().st_size or 1, unit="B")
         for line in _parsed(source):
@@ -94,30 +111,80 @@ def ingest_file(
                 _set_aside(done, folder, file, line)
                 continue
             done.read += 1
-            named = _named(line, agent, tenant)
-            batch = waiting.setdefault(Bank(named.tenant, named.agent), [])
-            batch.append(named)
-            if len(batch) >= _BATCH:
-                _store(done, batch)
+            if held.add(_named(line, agent, tenant)):
                 progress.update(bar, completed=source.tell())
-        for batch in waiting.values():
-            if batch:
-                _store(done, batch)
+        held.finish()
         progress.update(bar, completed=file.stat().st_size or 1)
     return done
+
+
+class _Batches:
+    """Messages of a bank go in together, whatever their session."""
+
+    def __init__(self, done: Ingested) -> None:
+        self._done = done
+        self._waiting: dict[Bank, list[TranscriptLine]] = {}
+
+    def add(self, line: TranscriptLine) -> bool:
+        """Take a message; tells whether some were stored."""
+        batch = self._waiting.setdefault(Bank(line.tenant, line.agent), [])
+        batch.append(line)
+        if len(batch) < _BATCH:
+            return False
+        self._done.count(producers.remember_messages(batch))
+        batch.clear()
+        return True
+
+    def finish(self) -> None:
+        """Store what is left."""
+        for batch in self._waiting.values():
+            if batch:
+                self._done.count(producers.remember_messages(batch))
+
+
+class _Sessions:
+    """Messages of a session go in together, so that it is read as a whole; of a long one the last part starts the reading."""
+
+    def __init__(self, done: Ingested) -> None:
+        self._done = done
+        self._waiting: dict[Namespace, list[TranscriptLine]] = {}
+        self._bytes = 0
+
+    def add(self, line: TranscriptLine) -> bool:
+        """Take a message; tells whether some were stored."""
+        namespace = Namespace.of(line.agent, line.session, tenant=line.tenant)
+        batch = self._waiting.pop(namespace, [])
+        self._waiting[namespace] = batch  # at the end: the one that got a message last
+        full = len(batch) >= producers.MAX_BATCH
+        if full:
+            self._done.count(producers.remember_messages(batch))
+            self._bytes -= _size(batch)
+            batch.clear()
+        batch.append(line)
+        self._bytes += _size([line])
+        while self._bytes > _HELD_BYTES:
+            self._read(next(iter(self._waiting)))
+            full = True
+        return full
+
+    def finish(self) -> None:
+        """Store and read what is left, in the order in which the sessions ended."""
+        for namespace in list(self._waiting):
+            self._read(namespace)
+
+    def _read(self, namespace: Namespace) -> None:
+        batch = self._waiting.pop(namespace)
+        self._bytes -= _size(batch)
+        self._done.count(produce_interest.ingest_session(namespace, batch))
+
+
+def _size(lines: list[TranscriptLine]) -> int:
+    return sum(len(line.content) for line in lines)
 
 
 def _named(line: TranscriptLine, agent: str | None, tenant: str | None) -> TranscriptLine:
     chosen = agent if agent and line.agent == transcript.DEFAULT_AGENT else line.agent
     return replace(line, agent=chosen, tenant=line.tenant or tenant)
-
-
-def _store(done: Ingested, batch: list[TranscriptLine]) -> None:
-    accepted = producers.remember_messages(batch)
-    done.operations.append(accepted.operation_id)
-    done.written += accepted.written
-    done.repeated += not accepted.new
-    batch.clear()
 
 
 def _parsed(source: BinaryIO) -> Iterator[TranscriptLine | BadLine]:
@@ -171,7 +238,8 @@ def wait_for_operations(ids: list[UUID], progress: Progress) -> int:
 
 def _somebody_works() -> bool:
     try:
-        return bool(broker.consumers().get(stages.Queue.DB.value))
+        found = broker.consumers()
+        return all(found.get(queue.value) for queue in (stages.Queue.DB, stages.Queue.LLM))
     except UnavailableError:
         return False
 
@@ -201,7 +269,9 @@ def tell(done: Ingested, left: int, *, as_json: bool = False) -> None:
     known = done.read - done.written
     out.print(f"{done.read} messages read: {done.written} new or changed, {known} known already")
     if left:
-        out.print(f"[yellow]{left} operations wait: no worker listens to queue db; `isotherm up` starts some[/yellow]")
+        out.print(
+            f"[yellow]{left} operations wait: no worker listens to queues db and llm; `isotherm up` starts some[/yellow]"
+        )
     if done.bad:
         shown = [(number, escape(why)) for number, why in done.bad[:_SHOWN_BAD]]
         out.print(table("Lines set aside", ("line", "reason"), shown, right=(0,)))

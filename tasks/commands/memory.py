@@ -18,6 +18,7 @@ from isotherm.pipeline.clean import aware
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.ranking import ScoreParts
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import namespaces, tier_plan
 from isotherm.storage.postgres.operations import Operation
@@ -47,6 +48,7 @@ Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer
 _WAIT_S = 60.0
 _COLORS = {Tier.HOT: "red", Tier.WARM: "yellow", Tier.COLD: "blue"}
 _BAR = 24
+_AWAY = {"touches": "Redis is away", "vectors": "the embedder did not answer"}
 
 
 def remember(
@@ -132,6 +134,8 @@ def recall_json(answer: Recall) -> dict[str, Any]:
                 "score": {
                     "total": item.score.total,
                     "semantic": item.score.semantic,
+                    "words": item.score.overlap,
+                    "cosine": item.score.cosine,
                     "recency": item.score.recency,
                     "importance": item.score.importance,
                 },
@@ -155,7 +159,7 @@ def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
         out.print(
             f"{mark} {item.record.created_at:%Y-%m-%d %H:%M}  {tier_name(item.record.tier):<4}  "
             f"{clip(item.record.namespace.session or '-', 30)}  [bold]{parts.total:.3f}[/bold]  "
-            f"[dim]words {parts.semantic:.2f}, recency {parts.recency:.2f}, importance {parts.importance:.2f}[/dim]",
+            f"[dim]{_likeness(parts)}, recency {parts.recency:.2f}, importance {parts.importance:.2f}[/dim]",
             soft_wrap=True,
             highlight=False,
         )
@@ -163,9 +167,15 @@ def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
     if not answer.items:
         out.print("  nothing is remembered here")
     for part in answer.degraded:
-        err.print(f"[yellow]without {part}: Redis is away[/yellow]")
+        err.print(f"[yellow]without {part}: {_AWAY[part]}[/yellow]")
     if answer.truncated:
         err.print("[yellow]truncated: many records are not indexed yet, some may be missing[/yellow]")
+
+
+def _likeness(parts: ScoreParts) -> str:
+    """How a record is like the query, by its words and by what it is about."""
+    meaning = "" if parts.cosine is None else f", meaning {parts.cosine:.2f}"
+    return f"words {parts.overlap:.2f}{meaning}"
 
 
 def tier_name(tier: Tier) -> str:

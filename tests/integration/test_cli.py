@@ -183,5 +183,5 @@ def test_tables_are_for_people(opened: Storage, sample: Path) -> None:
     assert "default" in tiers.stdout
     assert " 12 " in tiers.stdout
     assert "kelp forests" in isotherm("recall", "kelp").stdout
-    assert "tier.remember" in isotherm("ops", "list").stdout
+    assert "session.ingest" in isotherm("ops", "list").stdout
     assert isotherm("--version").stdout.startswith("isotherm 0.")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import psycopg
 import pytest
+from explaining import explained
 from psycopg import sql
-from psycopg._queries import PostgresQuery
-from psycopg.adapt import Transformer
 
-from isotherm import storage
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.embedded import Endpoints
-from isotherm.storage.postgres import namespaces, outbox, pool, steps, sweep, tier_plan, tier_recall
+from isotherm.storage.postgres import namespaces, outbox, steps, sweep, tier_plan, tier_recall
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.tier_recall import Quotas
 
@@ -27,8 +24,7 @@ if TYPE_CHECKING:
 
 LARGE, SMALL = Namespace.of("large", "s"), Namespace.of("small0007", "s")
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
-# The 201 banks and namespaces fill a few pages, which are as well scanned.
-BIG = {"tier_records", "tier_postings", "operation_steps", "outbox", "operations"}
+
 
 _FILL = """
 INSERT INTO banks (agent) SELECT 'large' UNION ALL SELECT 'small' || to_char(n, 'FM0000') FROM generate_series(0, 199) AS n;
@@ -69,63 +65,6 @@ def filled(endpoints: Endpoints, template: str) -> Iterator[str]:
     yield dsn
     with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-
-
-class Explained:
-    """Takes a connection's place: explains every statement with its own parameters, then runs it."""
-
-    def __init__(self, conn: pool.Connection) -> None:
-        self._conn = conn
-        self.plans: list[dict[str, Any]] = []
-
-    def execute(self, statement: str, params: Any = None) -> Any:
-        row = self._conn.execute(f"EXPLAIN (FORMAT JSON) {statement}", params).fetchone()
-        assert row is not None
-        self.plans += [row[0][0]["Plan"], self._generic(statement, params)]
-        return self._conn.execute(statement, params)
-
-    def _generic(self, statement: str, params: Any) -> dict[str, Any]:
-        """The plan that a prepared statement may get after a few runs: one for any values."""
-        query = PostgresQuery(Transformer(self._conn))
-        query.convert(statement, params)
-        names = self._conn.execute(
-            "SELECT array_agg(format_type(o, NULL) ORDER BY n) FROM unnest(%s::oid[]) WITH ORDINALITY AS t (o, n)",
-            (list(query.types or ()),),
-        ).fetchone()
-        types = ["unknown" if name in {"-", "text"} else name for name in (names and names[0]) or []]
-        given = f"({', '.join(types)})" if types else ""
-        values = f"({', '.join(['NULL'] * len(types))})" if types else ""
-        self._conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-        self._conn.execute(f"PREPARE generic {given} AS ".encode() + query.query)
-        row = self._conn.execute(f"EXPLAIN (FORMAT JSON) EXECUTE generic {values}").fetchone()
-        self._conn.execute("DEALLOCATE generic")
-        self._conn.execute("RESET plan_cache_mode")
-        assert row is not None
-        plan: dict[str, Any] = row[0][0]["Plan"]
-        return plan
-
-    def nodes(self) -> Iterator[dict[str, Any]]:
-        waiting = list(self.plans)
-        while waiting:
-            node = waiting.pop()
-            waiting += node.get("Plans", [])
-            yield node
-
-    def scanned(self) -> set[str]:
-        return {n["Relation Name"] for n in self.nodes() if n["Node Type"] == "Seq Scan"} & BIG
-
-    def indexes(self) -> set[str]:
-        return {n["Index Name"] for n in self.nodes() if "Index Name" in n}
-
-
-@contextmanager
-def explained(dsn: str) -> Iterator[Any]:
-    """A stand-in for a connection; what it wrote is rolled back."""
-    storage.close()
-    with psycopg.connect(dsn) as conn:
-        pool._configure(conn)
-        yield Explained(conn)
-        conn.rollback()
 
 
 def test_the_helper_sees_a_sequential_scan(filled: str) -> None:

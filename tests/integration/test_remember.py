@@ -20,7 +20,7 @@ from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.transcript import TranscriptLine
-from isotherm.storage.postgres import namespaces, tier_index, tier_move, tier_touch
+from isotherm.storage.postgres import namespaces, tier_index, tier_move, tier_touch, tier_write
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.settings import settings
 from isotherm.tasks import producers
@@ -62,6 +62,10 @@ def test_answer_means_record_operation_step_and_message_are_committed(memory: St
     assert drive() == ["tier.index"]
     assert producers.operation(accepted.operation_id).result == {"records": 1, "indexed": 1}
     assert memory.tier.get(NS, accepted.ids[0]).namespace == NS
+
+
+def test_statement_is_short_enough_for_the_driver_to_keep() -> None:
+    assert len(tier_write._STATEMENT) < 4_096
 
 
 def test_same_key_and_body_give_the_first_answer_and_change_nothing(memory: Storage) -> None:

@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from isotherm.pipeline.text import terms
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.ranking import Candidate, lexical_overlap, rank, recency, score, select, spec_tokens
+from isotherm.pipeline.tier.ranking import (
+    Candidate,
+    Lexical,
+    lexical_overlap,
+    rank,
+    recency,
+    score,
+    select,
+    spec_tokens,
+)
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 
@@ -64,11 +73,37 @@ def test_tier_weak_09_punctuation_and_other_scripts_overlap() -> None:
     assert spec_tokens("A bb é \ud800\ud800") == {"bb", "é", "\ud800\ud800"}
 
 
-def test_semantic_is_the_larger_of_overlap_and_cosine() -> None:
-    assert score(candidate(1, overlap=0.4, cosine=0.7), WEIGHTS, NOW).semantic == 0.7
-    assert score(candidate(1, overlap=0.4, cosine=-0.7), WEIGHTS, NOW).semantic == 0.4
-    assert score(candidate(1, overlap=0.4), WEIGHTS, NOW).cosine is None
-    assert score(candidate(1, overlap=0.4, cosine=math.nan), WEIGHTS, NOW).semantic == 0.4
+@pytest.mark.parametrize(
+    ("lexical", "cosine", "semantic"),
+    [
+        (Lexical.RARITY, 0.7, 0.55),
+        (Lexical.RARITY, 0.1, 0.25),
+        (Lexical.RARITY, -0.7, 0.2),
+        (Lexical.RARITY, 9.0, 0.7),
+        (Lexical.OVERLAP, 0.7, 0.7),
+        (Lexical.OVERLAP, 0.1, 0.4),
+        (Lexical.OVERLAP, -0.7, 0.4),
+    ],
+)
+def test_semantic_is_the_mean_of_both_and_the_larger_in_the_specification(
+    lexical: Lexical, cosine: float, semantic: float
+) -> None:
+    found = score(candidate(1, overlap=0.4, cosine=cosine), WEIGHTS, NOW, lexical)
+    assert found.semantic == pytest.approx(semantic)
+    assert found.cosine == min(1.0, cosine)
+
+
+@pytest.mark.parametrize("lexical", Lexical)
+@pytest.mark.parametrize("cosine", [None, math.nan])
+def test_without_a_cosine_the_words_alone_count(lexical: Lexical, cosine: float | None) -> None:
+    found = score(candidate(1, overlap=0.4, cosine=cosine), WEIGHTS, NOW, lexical)
+    assert (found.semantic, found.cosine) == (0.4, None)
+
+
+def test_what_agrees_by_words_and_by_meaning_comes_before_what_agrees_by_one() -> None:
+    both, one = candidate(1, overlap=0.6, cosine=0.6), candidate(2, overlap=0.0, cosine=0.8)
+    assert [item.candidate.key for item in rank([one, both], WEIGHTS, NOW)] == [1, 2]
+    assert [item.candidate.key for item in rank([one, both], WEIGHTS, NOW, Lexical.OVERLAP)] == [2, 1]
 
 
 def test_a_weight_of_0_switches_a_part_off() -> None:

@@ -1,0 +1,1 @@
+"""Rules of the knowledge base: objects, kinds, filters, index text, fusion, promotion and expansion."""

@@ -1,0 +1,63 @@
+"""Likeness of vectors, and groups by it. Vectors need not be of unit length; sums are in double precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from isotherm.pipeline.interest.candidates import Vector
+
+
+def cosines(left: Sequence[Vector | None], right: Sequence[Vector | None]) -> NDArray[np.float64]:
+    """Cosine of each vector on the left with each on the right, in one matrix product.
+
+    Returns: shape (len(left), len(right)); 0 where a vector is missing, without length, or of another dimension.
+    """
+    found = np.zeros((len(left), len(right)))
+    for dimension in {len(v) for v in left if v is not None}:
+        rows = [i for i, v in enumerate(left) if v is not None and len(v) == dimension]
+        columns = [j for j, v in enumerate(right) if v is not None and len(v) == dimension]
+        if columns:
+            one, other = _stack(left, rows), _stack(right, columns)
+            norms = np.linalg.norm(one, axis=1)[:, None] * np.linalg.norm(other, axis=1)[None, :]
+            products = one @ other.T
+            found[np.ix_(rows, columns)] = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
+    return found
+
+
+def groups(count: int, links: Iterable[tuple[float, int, int]], cap: int | None = None) -> list[list[int]]:
+    """Join what is linked, strongest link first, as long as a group has at most `cap` members.
+
+    Args: links: (strength, i, j); without a cap the order of links does not matter.
+    Returns: indices in groups, each ascending, groups by first index; every index of range(count) is in exactly one.
+    """
+    leader = list(range(count))
+    size = [1] * count
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    for _, i, j in sorted(links, key=lambda link: (-link[0], link[1], link[2])):
+        one, other = sorted((find(i), find(j)))
+        if one != other and (cap is None or size[one] + size[other] <= cap):
+            leader[other] = one
+            size[one] += size[other]
+    found: dict[int, list[int]] = {}
+    for i in range(count):
+        found.setdefault(find(i), []).append(i)
+    return sorted(found.values())
+
+
+def pairs_above(matrix: NDArray[np.float64], threshold: float) -> list[tuple[float, int, int]]:
+    """Pairs i < j of a square matrix whose value is strictly above a threshold, as (value, i, j)."""
+    rows, columns = np.nonzero(np.triu(matrix > threshold, k=1))
+    return [(float(matrix[i, j]), int(i), int(j)) for i, j in zip(rows, columns, strict=True)]
+
+
+def _stack(vectors: Sequence[Vector | None], rows: Sequence[int]) -> NDArray[np.float64]:
+    return np.array([vectors[i] for i in rows], dtype=np.float64)

@@ -1,0 +1,1 @@
+"""Graph backends behind one port: in process and PostgreSQL."""

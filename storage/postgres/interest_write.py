@@ -1,0 +1,242 @@
+"""Carries out the plan of a run: points, evidence, edges, contradictions and the log, in the caller's transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg.types.json import Jsonb
+
+from isotherm.pipeline.interest.candidates import Action, FinalPoint
+from isotherm.pipeline.interest.freshness import reliability
+from isotherm.pipeline.interest.v1_3 import Edge, Plan, Standing, Tension, current_side
+from isotherm.storage.postgres.interest_history import terms_of, written
+from isotherm.storage.postgres.pool import Connection
+
+_INSERT = """
+INSERT INTO interest_points (
+    id, bank_id, name, canonical, revival, summary, keywords, kind, importance, confidence, reliability, status, subjective,
+    wiki_worthy, first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim)
+VALUES (
+    %(id)s, %(bank)s, %(name)s, %(canonical)s, %(revival)s, %(summary)s, %(keywords)s, %(kind)s, %(importance)s,
+    %(confidence)s, 0, %(status)s, %(subjective)s, %(worthy)s, %(at)s, %(at)s, 0, %(terms)s,
+    nullif(%(vec)s, '')::halfvec, %(model)s, vector_dims(nullif(%(vec)s, '')::halfvec))"""
+
+# Only the words that were judged are replaced: whoever changed the point since then is right.
+_REWRITE = """
+UPDATE interest_points SET
+    name = %(name)s, summary = %(summary)s, keywords = %(keywords)s, confidence = %(confidence)s,
+    importance = greatest(importance, %(importance)s), terms = %(terms)s,
+    embedding = nullif(%(vec)s, '')::halfvec, embedding_model = %(model)s,
+    embedding_dim = vector_dims(nullif(%(vec)s, '')::halfvec), version = version + 1, updated_at = now()
+WHERE id = %(id)s AND bank_id = %(bank)s AND version = %(version)s AND status <> 'archived'"""
+
+_CONFIRM = """
+UPDATE interest_points SET status = 'active', version = version + 1, updated_at = now()
+WHERE id = %(id)s AND bank_id = %(bank)s AND status = 'pending_review'"""
+
+_EVIDENCE = """
+INSERT INTO interest_evidence (
+    point_id, bank_id, namespace_id, record_key, record_id, turn, start_char, end_char, statement, event_time, operation_id)
+SELECT %(point)s, %(bank)s, %(namespace)s, %(key)s, %(record)s, %(turn)s, %(start)s, %(end)s, decode(%(statement)s, 'hex'),
+       %(at)s, %(operation)s
+WHERE EXISTS (SELECT 1 FROM interest_points WHERE id = %(point)s AND bank_id = %(bank)s)
+ON CONFLICT (point_id, record_key, statement) DO NOTHING"""
+
+_COUNTED = """
+SELECT p.id, p.seen_count, count(DISTINCT e.namespace_id)::int, min(e.event_time), max(e.event_time)
+FROM interest_points AS p JOIN interest_evidence AS e ON e.point_id = p.id
+WHERE p.id = ANY(%(ids)s) AND p.bank_id = %(bank)s GROUP BY p.id ORDER BY p.id"""
+
+_SEEN = """
+UPDATE interest_points SET
+    seen_count = %(sessions)s, reliability = %(reliability)s, first_seen_at = %(first)s, last_seen_at = %(last)s,
+    version = version + (CASE WHEN seen_count = 0 THEN 0 ELSE 1 END), updated_at = now()
+WHERE id = %(id)s AND (seen_count, first_seen_at, last_seen_at) IS DISTINCT FROM (%(sessions)s, %(first)s, %(last)s)"""
+
+# An archived point keeps its words and evidence; without a vector no likeness finds it any more.
+_ARCHIVE = """
+UPDATE interest_points SET
+    status = 'archived', embedding = NULL, embedding_model = NULL, embedding_dim = NULL, version = version + 1,
+    updated_at = now()
+WHERE id = ANY(%(ids)s) AND bank_id = %(bank)s AND status <> 'archived' RETURNING id"""
+
+_EDGE = """
+INSERT INTO interest_edges AS e (bank_id, source_id, target_id, kind, weight)
+SELECT %(bank)s, %(source)s, %(target)s, %(kind)s, %(weight)s
+WHERE 2 = (SELECT count(*) FROM interest_points WHERE id IN (%(source)s, %(target)s) AND bank_id = %(bank)s)
+ON CONFLICT (source_id, kind, target_id) DO UPDATE SET weight = excluded.weight WHERE e.weight <> excluded.weight"""
+
+_LATEST = (
+    "(SELECT e.id FROM interest_evidence AS e WHERE e.point_id = {} ORDER BY e.event_time DESC, e.id DESC LIMIT 1)"
+)
+
+_TENSION = f"""
+INSERT INTO interest_contradictions (
+    id, bank_id, left_id, right_id, rule, left_words, right_words, description, left_evidence, right_evidence,
+    current_because, operation_id)
+SELECT %(id)s, %(bank)s, %(left)s, %(right)s, %(rule)s, %(left_words)s, %(right_words)s, %(description)s,
+       {_LATEST.format("%(left)s")}, {_LATEST.format("%(right)s")}, 'undecided', %(operation)s
+WHERE 2 = (SELECT count(*) FROM interest_points WHERE id IN (%(left)s, %(right)s) AND bank_id = %(bank)s)
+ON CONFLICT (left_id, right_id) DO NOTHING"""
+
+_STANDINGS = """
+SELECT c.id, c.current_side, c.current_because, l.last_seen_at, l.reliability, l.confidence,
+       r.last_seen_at, r.reliability, r.confidence
+FROM interest_contradictions AS c
+JOIN interest_points AS l ON l.id = c.left_id JOIN interest_points AS r ON r.id = c.right_id
+WHERE c.bank_id = %(bank)s AND c.status = 'open' AND (c.left_id = ANY(%(ids)s) OR c.right_id = ANY(%(ids)s))"""
+
+_STAND = "UPDATE interest_contradictions SET current_side = %(side)s, current_because = %(why)s WHERE id = %(id)s"
+
+_LOG = """
+INSERT INTO interest_log (bank_id, point_id, operation_id, action, detail)
+VALUES (%(bank)s, %(point)s, %(operation)s, %(action)s, %(detail)s)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a plan changed: new points, points with new words or evidence, archived ones, new contradictions and edges."""
+
+    created: int = 0
+    updated: int = 0
+    archived: int = 0
+    contradictions: int = 0
+    edges: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything is different from before."""
+        return any((self.created, self.updated, self.archived, self.contradictions, self.edges))
+
+
+class PlanWriter:
+    """Writes one plan of one run.
+
+    Args: conn: in the transaction of the run's last step, the bank's turn taken; model: stamp of the plan's vectors;
+        pending: points of the plan that wait for review.
+    """
+
+    def __init__(
+        self, conn: Connection, bank_id: int, operation_id: UUID, *, model: str | None, pending: Collection[UUID] = ()
+    ) -> None:
+        self._conn = conn
+        self._ids: dict[str, Any] = {"bank": bank_id, "operation": operation_id}
+        self._model = model
+        self._pending = frozenset(pending)
+
+    def write(self, plan: Plan) -> Written:
+        """Write all of it; a plan that was written before changes nothing."""
+        new = [p for p in plan.points if p.action is Action.CREATE]
+        more = [p for p in plan.points if p.action is Action.UPDATE]
+        for point in new:
+            self._conn.execute(_INSERT, {**self._words(point), **self._birth(point)})
+        reworded = {p.id for p in more if self._change(p)}
+        counted = self._evidence(plan.points)
+        archived = self._archive(plan.archived)
+        tensions = [t for t in plan.tensions if self._tension(t)]
+        edges = sum(self._edge(e) for e in [*plan.edges, *map(_opposed, plan.tensions)])
+        self._stand([p.id for p in plan.points])
+        grown = {p.id for p in more if p.id in counted or p.id in reworded}
+        self._log(new, [p for p in more if p.id in grown], archived, tensions)
+        return Written(len(new), len(grown), len(archived), len(tensions), edges)
+
+    def _words(self, point: FinalPoint) -> dict[str, Any]:
+        words = point.candidate
+        return {
+            **self._ids,
+            "id": point.id,
+            "name": words.topic,
+            "summary": words.reason,
+            "keywords": list(words.tags),
+            "confidence": _bounded(words.confidence),
+            "importance": _bounded(words.importance),
+            "terms": terms_of(words.topic, words.reason, words.tags),
+            "vec": written(point.vec),
+            "model": None if point.vec is None else self._model,
+            "version": point.version,
+        }
+
+    def _birth(self, point: FinalPoint) -> dict[str, Any]:
+        words = point.candidate
+        return {
+            "canonical": point.canonical,
+            "revival": point.revival,
+            "kind": words.kind.value,
+            "status": point.status.value,
+            "subjective": words.subjective,
+            "worthy": words.wiki_worthy,
+            "at": words.event_time,
+        }
+
+    def _change(self, point: FinalPoint) -> bool:
+        changed = bool(point.rewrite and self._conn.execute(_REWRITE, self._words(point)).rowcount)
+        if point.id in self._pending and point.status.value == "active":
+            changed |= bool(self._conn.execute(_CONFIRM, {**self._ids, "id": point.id}).rowcount)
+        return changed
+
+    def _evidence(self, points: Sequence[FinalPoint]) -> set[UUID]:
+        """Add what was said; returns the points that were said once more."""
+        grown = set()
+        for point in points:
+            for source in point.candidate.sources:
+                values = {
+                    **self._ids, "point": point.id, "namespace": source.namespace_id, "key": source.record_key,
+                    "record": source.record_id, "turn": source.turn, "start": source.start, "end": source.end,
+                    "statement": source.statement, "at": source.at,
+                }  # fmt: skip
+                if self._conn.execute(_EVIDENCE, values).rowcount:
+                    grown.add(point.id)
+        rows = self._conn.execute(_COUNTED, {**self._ids, "ids": list(grown)}).fetchall()
+        for point_id, _, sessions, first, last in rows:
+            values = {"id": point_id, "sessions": sessions, "first": first, "last": last}
+            self._conn.execute(_SEEN, {**values, "reliability": reliability(sessions)})
+        return grown
+
+    def _archive(self, ids: Sequence[UUID]) -> list[UUID]:
+        return [row[0] for row in self._conn.execute(_ARCHIVE, {**self._ids, "ids": list(ids)}).fetchall()]
+
+    def _edge(self, edge: Edge) -> int:
+        values = {"source": edge.source, "target": edge.target, "kind": edge.kind, "weight": edge.weight}
+        return self._conn.execute(_EDGE, {**self._ids, **values}).rowcount
+
+    def _tension(self, found: Tension) -> bool:
+        values = {
+            **self._ids, "id": found.id, "left": found.left, "right": found.right, "rule": found.rule,
+            "left_words": found.words[0], "right_words": found.words[1], "description": found.description,
+        }  # fmt: skip
+        return bool(self._conn.execute(_TENSION, values).rowcount)
+
+    def _stand(self, ids: Sequence[UUID]) -> None:
+        """Say again which side counts of every open contradiction that a point of the run is part of."""
+        for row in self._conn.execute(_STANDINGS, {**self._ids, "ids": list(ids)}).fetchall():
+            contradiction, known_side, known_why, *standing = row
+            side, why = current_side(Standing(*standing[:3]), Standing(*standing[3:]))
+            if (side or None, why) != (known_side, known_why):
+                self._conn.execute(_STAND, {"id": contradiction, "side": side or None, "why": why})
+
+    def _log(
+        self,
+        new: Sequence[FinalPoint],
+        more: Sequence[FinalPoint],
+        archived: Sequence[UUID],
+        tensions: Sequence[Tension],
+    ) -> None:
+        entries: list[tuple[UUID, str, dict[str, Any]]] = [
+            (p.id, p.action.value, {"rule": p.rule, "statements": len(p.candidate.sources), "status": p.status.value})
+            for p in (*new, *more)
+        ]
+        entries += [(gone, "archive", {}) for gone in archived]
+        entries += [(t.left, "contradict", {"with": str(t.right), "rule": t.rule}) for t in tensions]
+        for point, action, detail in entries:
+            self._conn.execute(_LOG, {**self._ids, "point": point, "action": action, "detail": Jsonb(detail)})
+
+
+def _opposed(tension: Tension) -> Edge:
+    return Edge(tension.left, tension.right, "contradicts")
+
+
+def _bounded(value: float) -> float:
+    return min(1.0, max(0.0, value))

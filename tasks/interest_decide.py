@@ -1,0 +1,229 @@
+"""Stages of interests that decide and write: s2 cluster, V1.2 adjudicate, V1.3 persist.
+
+They run in the bank's turn: of one agent's sessions only one decides at a time, and each sees what the one before it wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import timedelta
+from uuid import UUID
+
+from isotherm import storage
+from isotherm.pipeline import stages
+from isotherm.pipeline.errors import LostLeaseError, RejectedError
+from isotherm.pipeline.events import InterestsPersisted, PointsClustered, UnitsAdjudicated
+from isotherm.pipeline.interest import codec, s2, v1_2, v1_3
+from isotherm.pipeline.interest.candidates import HistPoint, Outcome, Point, Vector
+from isotherm.pipeline.interest.pairs import relate_by_rules
+from isotherm.pipeline.interest.s2 import ClusterResult, Component
+from isotherm.pipeline.interest.v1_2 import Unit
+from isotherm.storage.postgres import interest_history, interest_steps, interest_turn, namespaces, outbox, steps
+from isotherm.storage.postgres.interest_history import Near, Statement
+from isotherm.storage.postgres.interest_write import PlanWriter, Written
+from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.steps import ClaimedStep, NewStep
+from isotherm.tasks.interest_models import Readers
+from isotherm.tasks.interest_run import Json, ask_each, batches, follow, next_step, readers
+from isotherm.tasks.publish import publish_and_remove
+from isotherm.tasks.stage import claimed, stage_task, tell
+
+# A run that waits is called when the one before it is written. Should that one end otherwise, it looks again by itself.
+_LOOK_AGAIN = timedelta(seconds=10)
+_NOT_YET = "another session of this agent decides first"
+
+
+@stage_task(stages.S2_CLUSTER)
+def cluster(payload: Json) -> Json:
+    """Link the points of a session with each other and with stored ones, once it is this run's turn."""
+    with claimed(payload) as step:
+        with connection() as conn:
+            if not _has_turn(conn, step):
+                return step.receipt
+            points, model = _judged_points(conn, step)
+            stated = interest_history.known(conn, _bank(step), _statements(points))
+            new = [p for p in points if interest_history.by_statement(stated, p) is None]
+            near = interest_history.near(conn, _bank(step), new, model)
+        shared = _shared(new, stated, near)
+        found = s2.cluster(new, near.points, relate_by_rules, known=shared, proposed=near.pairs)
+        counts = {"points": len(points), "known": len(points) - len(new), "components": len(found.components)}
+        counts |= {"queues": len(found.queues), "isolated": len(found.isolated)}
+        answer = {"points": codec.dump_points(new), "hist": codec.dump_history(near.points)}
+        with connection() as conn:
+            steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "model": model})
+            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers()))
+            step.settle(conn, counts)
+        publish_and_remove(messages)
+        tell(step, PointsClustered(**counts))
+    return step.receipt
+
+
+def _bank(step: ClaimedStep) -> int:
+    if step.bank_id is None:
+        raise RejectedError(f"operation {step.operation_id} belongs to no bank")
+    return step.bank_id
+
+
+def _has_turn(conn: Connection, step: ClaimedStep) -> bool:
+    """Take the bank's turn, or give the step back, uncounted, to be called when the turn comes.
+
+    Raises: RejectedError when it has waited for longer than anything is waited for; LostLeaseError when the step is not
+    ours any more.
+    """
+    if interest_turn.take(conn, _bank(step), step.operation_id) is not None:
+        return True
+    if steps.is_late(conn, step.id):
+        raise RejectedError("gave up waiting for the turn of its agent")
+    nudge = storage.open().patience.nudge_after
+    outbox.announce(
+        conn, step.stage, step.id, operation_id=step.operation_id, trace_id=step.trace_id, delay=_LOOK_AGAIN
+    )
+    if not steps.give_back(conn, step, delay=_LOOK_AGAIN, nudge_after=nudge, counted=False, error=_NOT_YET):
+        raise LostLeaseError(f"step {step.id} has another runner")
+    step.receipt = {"state": "postponed", "reason": _NOT_YET}
+    return False
+
+
+def _judged_points(conn: Connection, step: ClaimedStep) -> tuple[list[Point], str | None]:
+    """The points after s1, in order; a group whose judgement failed for good is kept as it is."""
+    folded = interest_steps.answers(conn, step, stages.S1_FOLD)[""]
+    judged: dict[str, list[Json]] = {}
+    for one in interest_steps.answers(conn, step, stages.S1_JUDGE).values():
+        judged |= one["points"]
+    raw: list[Json] = []
+    for n, group in enumerate(folded["groups"]):
+        raw += judged.get(str(n)) or [folded["points"][i] for i in group]
+    return codec.load_points(raw), folded["model"]
+
+
+def _statements(points: Sequence[Point]) -> list[Statement]:
+    return [(s.record_key, s.statement) for p in points for s in p.candidate.sources]
+
+
+def _shared(points: Sequence[Point], stated: Mapping[Statement, Sequence[UUID]], near: Near) -> set[tuple[int, UUID]]:
+    """(place, id) of points and stored points that share a statement."""
+    ids = {h.id for h in near.points}
+    return {
+        (place, known)
+        for place, point in enumerate(points)
+        for source in point.candidate.sources
+        for known in stated.get((source.record_key, source.statement), ())
+        if known in ids
+    }
+
+
+def _units(found: ClusterResult, who: Readers) -> list[list[NewStep]]:
+    """Steps of V1.2: components that stand alone in batches, queues one step after the other."""
+    stage = stages.V1_2_ADJUDICATE
+    alone = [n for n, component in enumerate(found.components) if component.judged]
+    lines = [[next_step(stage, f"c{n}", {"components": batch})] for n, batch in enumerate(batches(alone, who))]
+    for n, queue in enumerate(found.queues):
+        lines.append([
+            next_step(stage, f"q{n}.{k}", {"queue": n, "place": k}, *([f"{stage}/q{n}.{k - 1}"] if k else []))
+            for k in range(len(queue))
+        ])  # fmt: skip
+    return lines
+
+
+class _Run:
+    """What s2 found, with handles for the points of the session."""
+
+    def __init__(self, conn: Connection, step: ClaimedStep) -> None:
+        answer = interest_steps.answers(conn, step, stages.S2_CLUSTER)[""]
+        self.points = {f"p{n}": point for n, point in enumerate(codec.load_points(answer["points"]))}
+        self.hist: list[HistPoint] = codec.load_history(answer["hist"])
+        self.clusters = codec.load_clusters(answer["clusters"])
+        self.model: str | None = answer["model"]
+
+    def components(self, wanted: Json) -> list[Component]:
+        """The components of a step of V1.2."""
+        if "queue" in wanted:
+            return [self.clusters.queues[wanted["queue"]][wanted["place"]]]
+        return [self.clusters.components[n] for n in wanted["components"]]
+
+    def unit(self, component: Component, earlier: Sequence[Outcome]) -> Unit:
+        """A component as it is judged."""
+        members = {f"p{n}": self.points[f"p{n}"] for n in component.members}
+        return Unit(members, tuple(self.hist[n] for n in component.hist), tuple(earlier), self.points)
+
+    def settled(self) -> Outcome:
+        """What needs no judgement: points that touch nothing stored become new ones."""
+        free = [self.clusters.isolated, *(c.members for c in self.clusters.components if not c.judged)]
+        return v1_2.as_new({f"p{n}": self.points[f"p{n}"] for members in free for n in members})
+
+
+@stage_task(stages.V1_2_ADJUDICATE)
+def adjudicate(payload: Json) -> Json:
+    """Decide what becomes of the points of a unit; what cannot be judged waits for review."""
+    with claimed(payload) as step:
+        who = readers()
+        with connection() as conn:
+            run = _Run(conn, step)
+            earlier = _earlier(conn, step)
+        units = {str(n): run.unit(c, earlier) for n, c in enumerate(run.components(step.input))}
+
+        def read(unit: Unit) -> tuple[Json, bool]:
+            outcome, failed = who.adjudicate(unit)
+            return codec.dump_outcomes([outcome])[0], failed
+
+        answer = ask_each(step, who, {n: lambda u=u: read(u) for n, u in units.items()})  # type: ignore[misc]
+        outcomes = codec.load_outcomes(list(answer["said"].values()))
+        vectors = {h: codec.pack(v) for h, v in who.reworded(outcomes, run.points).items()}
+        counts = {"units": len(outcomes), "decisions": sum(len(o.decisions) for o in outcomes)}
+        counts |= {"contradictions": sum(len(o.contradictions) for o in outcomes), "fallbacks": answer["fallbacks"]}
+        with connection() as conn:
+            steps.store_answer(conn, step, {**answer, "vectors": vectors})
+            step.settle(conn, counts)
+        tell(step, UnitsAdjudicated(**counts))
+    return step.receipt
+
+
+def _earlier(conn: Connection, step: ClaimedStep) -> list[Outcome]:
+    """What the units before this one in its queue came to."""
+    if "queue" not in step.input:
+        return []
+    found = interest_steps.answers(conn, step, stages.V1_2_ADJUDICATE)
+    units = [f"q{step.input['queue']}.{place}" for place in range(step.input["place"])]
+    return [one for unit in units if unit in found for one in codec.load_outcomes(list(found[unit]["said"].values()))]
+
+
+@stage_task(stages.V1_3_PERSIST)
+def persist(payload: Json) -> Json:
+    """Write a run in one transaction, and hand the turn over. Points without a decision wait for review."""
+    with claimed(payload) as step:
+        with connection() as conn:
+            if not _has_turn(conn, step):
+                return step.receipt
+            written = _write(conn, step)
+            messages = interest_turn.release(conn, _bank(step), step.operation_id, changed=written.changed)
+            step.settle(conn, asdict(written), is_result=True)
+        publish_and_remove(messages)
+        tell(step, InterestsPersisted(**asdict(written)))
+    return step.receipt
+
+
+def _write(conn: Connection, step: ClaimedStep) -> Written:
+    bank_id, run = _bank(step), _Run(conn, step)
+    parts = interest_steps.answers(conn, step, stages.V1_2_ADJUDICATE).values()
+    outcomes = [run.settled()]
+    vectors: dict[str, Vector] = {}
+    for part in parts:
+        outcomes += codec.load_outcomes(list(part["said"].values()))
+        vectors |= {h: v for h, packed in part["vectors"].items() if (v := codec.unpack(packed)) is not None}
+    stored = _stored(conn, bank_id, run, outcomes)
+    planned = v1_3.plan(run.points, outcomes, run.hist, stored, vectors)
+    return PlanWriter(conn, bank_id, step.operation_id, model=run.model, pending=stored.pending).write(planned)
+
+
+def _stored(conn: Connection, bank_id: int, run: _Run, outcomes: Sequence[Outcome]) -> v1_3.Stored:
+    """What is in the bank now; where an earlier try of this run wrote, its points are known by their statements."""
+    found = interest_history.known(conn, bank_id, _statements(list(run.points.values())))
+    stated = {h: ids for h, point in run.points.items() if (ids := interest_history.by_statement(found, point))}
+    decided = [d for outcome in outcomes for d in outcome.decisions]
+    names = {v1_2.reworded(run.points[d.members[0]].candidate, d).name for d in decided}
+    names |= {point.candidate.name for point in run.points.values()}
+    used, retired = interest_history.names(conn, bank_id, sorted(names))
+    seen = [*(i for ids in stated.values() for i in ids), *(h.id for h in run.hist)]
+    pending = frozenset(interest_history.pending(conn, bank_id, seen))
+    return v1_3.Stored(namespaces.bank_of(conn, bank_id).key, used, retired, stated, pending)

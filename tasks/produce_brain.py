@@ -1,0 +1,240 @@
+"""Producers and readers of the knowledge base: each write is durable when it returns, and found by its words at once.
+
+from isotherm.tasks.produce_brain import put, search, link, expand
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID, uuid4
+
+from uuid_utils.compat import uuid7
+
+from isotherm import storage
+from isotherm.pipeline.brain.decay import Decay
+from isotherm.pipeline.brain.expand import NEIGHBORS
+from isotherm.pipeline.brain.filters import Filters
+from isotherm.pipeline.brain.fusion import Fusion
+from isotherm.pipeline.brain.graph_port import Direction
+from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
+from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
+from isotherm.pipeline.clean import clean_name
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
+from isotherm.pipeline.hashing import digest
+from isotherm.pipeline.identity import Namespace
+from isotherm.storage.brain import Answer, Expanded
+from isotherm.storage.models import factory
+from isotherm.storage.postgres import namespaces
+from isotherm.storage.postgres.brain_write import Put, Written
+from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres.operations import NewOperation
+from isotherm.storage.postgres.outbox import Message
+from isotherm.tasks.observe import emit
+from isotherm.tasks.publish import after_commit, publish_after_commit
+
+MAX_BATCH = 1_000
+PUT, DELETE, LINK, UNLINK = "brain.put", "brain.soft_delete", "brain.link", "brain.unlink"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The answer of a producer.
+
+    Args: operation_id: what to ask about later; ids: of the objects, in the order given; new: False when the call
+    repeated an earlier one; written: objects or edges that are new or changed; removed: objects that were taken out.
+    """
+
+    operation_id: UUID
+    ids: tuple[UUID, ...] = ()
+    new: bool = True
+    written: int = 0
+    removed: int = 0
+
+
+def knowledge(agent: str, *, tenant: str | None = None) -> Namespace:
+    """The namespace of an agent's knowledge. Raises: RejectedError as `Namespace.of`."""
+    return Namespace.of(agent, scope=SCOPE, tenant=tenant)
+
+
+def put(  # noqa: PLR0913 - one keyword for each field of an object
+    namespace: Namespace,
+    kind: str,
+    *,
+    object_id: UUID | None = None,
+    key: str | None = None,
+    title: str = "",
+    summary: str = "",
+    content: str = "",
+    content_type: str = "",
+    properties: Mapping[str, Any] | None = None,
+    parent_id: UUID | None = None,
+    position: int | None = None,
+    expected_revision: int | None = None,
+) -> Stored:
+    """Store one object, or a part of one. An object that is there unchanged is left alone.
+
+    Args: object_id: None derives one from `key`, or makes a new one; key: makes the call safe to repeat: the same key with
+    the same body returns the first answer; the others as `NewObject` says.
+    Raises: RejectedError for input that cannot be stored, a revision that is not the expected one, or a key that was used
+    with another body; TransientError when PostgreSQL cannot be reached.
+    """
+    if object_id is None:
+        object_id = uuid7() if key is None else derived_id(namespace, "object", clean_name(key, field="key"))
+    new = NewObject(
+        object_id, kind, title, summary, content, content_type, properties or {}, parent_id, position, expected_revision
+    )
+    return put_many(namespace, [new], key=key)
+
+
+def put_many(
+    namespace: Namespace, objects: Sequence[NewObject], *, key: str | None = None, replace_parts: bool = False
+) -> Stored:
+    """Store objects and parts of one namespace under one operation, in one transaction.
+
+    Args: objects: 1 to 1,000; of two with one id the last one counts; replace_parts: parts of the given objects that are
+    not given too are taken out.
+    Raises: as `put`.
+    """
+    opened = storage.open()
+    cleaned = [new.cleaned(max_bytes=opened.settings.max_content) for new in objects]
+    unique = list({new.id: new for new in cleaned}.values())
+    if not 1 <= len(unique) <= MAX_BATCH:
+        raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
+    place = namespaces.resolve(namespace)
+    embeds = factory.embedder(opened.settings) is not None
+    wanted = Put(place, unique, replace_parts, embeds, datetime.now(UTC))
+    new = _operation(PUT, namespace, place, key, [*map(_fingerprint, unique), replace_parts])
+    done = opened.brain.put(new, wanted)
+    return _follow_up(new, done, [n.id for n in cleaned], ObjectsStored(done.written, done.removed))
+
+
+def soft_delete(
+    namespace: Namespace, object_id: UUID, *, expected_revision: int | None = None, key: str | None = None
+) -> Stored:
+    """Take an object and its parts out of every search; putting it again brings it back, with its edges.
+
+    Raises: RejectedError when the namespace has no such object, or it has another revision; as `put` besides.
+    """
+    opened, place = storage.open(), _known(namespace)
+    new = _operation(DELETE, namespace, place, key, [str(object_id), expected_revision])
+    done = opened.brain.soft_delete(new, place, [object_id], expected_revision=expected_revision)
+    return _follow_up(new, done, [object_id], ObjectsStored(done.written, done.removed))
+
+
+def link(
+    namespace: Namespace,
+    source: UUID,
+    target: UUID,
+    label: str,
+    *,
+    note: str = "",
+    status: str = "",
+    role: str = "",
+    confidence: float | None = None,
+    evidence_id: UUID | None = None,
+    key: str | None = None,
+) -> Stored:
+    """Write an edge between two objects; one that is there says what is given now, and nothing else.
+
+    Raises: RejectedError for an end that is missing or a part, an object linked to itself, and labels of containment; as
+    `put` besides.
+    """
+    meta = EdgeMeta(note, status, role, confidence, evidence_id)
+    wanted = NewLink(EdgeKey(source, target, label), meta).cleaned()
+    opened, place = storage.open(), _known(namespace)
+    said = [note, status, role, confidence, str(evidence_id)]
+    new = _operation(LINK, namespace, place, key, [str(source), str(target), wanted.key.label, *said])
+    done = opened.brain.link(new, place, wanted)
+    return _follow_up(new, done, [source, target], EdgesChanged(done.written, 0))
+
+
+def unlink(namespace: Namespace, source: UUID, target: UUID, label: str, *, key: str | None = None) -> Stored:
+    """Take an edge out. Raises: RejectedError when there is no such edge; as `put` besides."""
+    edge = EdgeKey(source, target, label).cleaned()
+    opened, place = storage.open(), _known(namespace)
+    new = _operation(UNLINK, namespace, place, key, [str(source), str(target), edge.label])
+    done = opened.brain.unlink(new, place, edge)
+    return _follow_up(new, done, [source, target], EdgesChanged(0, done.written))
+
+
+def search(
+    namespace: Namespace,
+    query: str,
+    *,
+    limit: int = 10,
+    kinds: Sequence[str] = (),
+    properties: Mapping[str, Any] | None = None,
+    scope_ids: Sequence[UUID] | None = None,
+    fusion: Fusion = Fusion.SCORES,
+    decay: Decay | None = None,
+) -> Answer:
+    """The objects of a namespace that match a query best. Reads in this process: no worker takes part.
+
+    Args: kinds, properties, scope_ids: as `Filters` says; fusion, decay: how legs are joined and what age does.
+    Raises: as `BrainMemory.search`.
+    """
+    filters = Filters.of(kinds, properties, scope_ids)
+    return storage.open().brain.search(namespace, query, limit=limit, filters=filters, fusion=fusion, decay=decay)
+
+
+def expand(
+    namespace: Namespace,
+    object_id: UUID,
+    labels: Sequence[str] | None = (),
+    *,
+    direction: Direction = Direction.BOTH,
+    containment: bool = False,
+    limit: int = NEIGHBORS,
+) -> Expanded:
+    """What is one step around an object. Raises: as `BrainMemory.expand`."""
+    brain = storage.open().brain
+    return brain.expand(namespace, object_id, labels, direction=direction, containment=containment, limit=limit)
+
+
+def read(namespace: Namespace, object_id: UUID) -> Object:
+    """One object with its content. Raises: RejectedError when the namespace has no such object."""
+    return storage.open().brain.read(namespace, object_id)
+
+
+def _known(namespace: Namespace) -> Place:
+    place = namespaces.find(namespace)
+    if place is None:
+        raise RejectedError("this namespace has no objects")
+    return place
+
+
+def _operation(kind: str, namespace: Namespace, place: Place, key: str | None, body: list[Any]) -> NewOperation:
+    checked = None if key is None else clean_name(key, field="key")
+    said = json.dumps(body, sort_keys=True, separators=(",", ":"), default=str)
+    return NewOperation(
+        id=uuid7(),
+        kind=kind,
+        trace_id=uuid4(),
+        bank_id=place.bank_id,
+        namespace_id=place.namespace_id,
+        key=None if checked is None else digest("operation", kind, namespace.key, checked),
+        fingerprint=None if checked is None else digest("body", said),
+    )
+
+
+def _fingerprint(new: NewObject) -> list[Any]:
+    """What a repeat must have in common with the first call; the expected revision is long outdated then."""
+    same = replace(new, expected_revision=None)
+    return [str(same.id), same.kind, same.title, same.summary, same.content, same.content_type, dict(same.properties),
+            str(same.parent_id), same.position]  # fmt: skip
+
+
+def _publish(batch: list[tuple[Message, ...]]) -> None:
+    publish_after_commit([message for messages in batch for message in messages])
+
+
+def _follow_up(new: NewOperation, done: Written, ids: Sequence[UUID], event: Event) -> Stored:
+    if done.new:
+        after_commit(_publish, done.messages)
+        emit(event, operation_id=str(new.id), trace_id=str(new.trace_id))
+    return Stored(done.operation_id, tuple(ids), done.new, done.written, done.removed)

@@ -1,0 +1,81 @@
+"""What other programs import for interests: a session goes in; interests with evidence, and contradictions, come out.
+
+Each call of `ingest_session` is durable when it returns; the others read in the process that calls them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import partial
+
+from isotherm import storage
+from isotherm.pipeline import stages
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.hashing import digest
+from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.transcript import TranscriptLine
+from isotherm.storage.interest import Contradiction, InterestRecall
+from isotherm.storage.postgres import namespaces, outbox, steps
+from isotherm.storage.postgres.interest_read import Interest
+from isotherm.storage.postgres.operations import NewOperation
+from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.steps import NewStep
+from isotherm.tasks import producers
+from isotherm.tasks.producers import Accepted
+
+__all__ = ["contradictions", "ingest_session", "interests", "recall_interests"]
+
+KIND = "session.ingest"
+
+
+def ingest_session(namespace: Namespace, lines: Sequence[TranscriptLine]) -> Accepted:
+    """Store messages of one session and find out what its user cares about, under one operation.
+
+    The messages are stored when this returns; interests follow in the background, over all that is stored of the session.
+    The same messages again change nothing; with more of them, what is new is added to what is known.
+
+    Args: namespace: of the session, whatever the lines say; lines: 1 to 1,000.
+    Raises: RejectedError for input that cannot be stored; TransientError when PostgreSQL cannot be reached.
+    """
+    if namespace.session is None:
+        raise RejectedError("session: interests are read from a session, and this namespace names none")
+    storage.open()
+    pairs = [(namespace, producers.message_record(namespace, line)) for line in lines]
+    said = [part for _, r in pairs for part in (r.id, hashlib.sha256(r.content.encode()).digest())]
+    place = namespaces.resolve(namespace)
+    key = digest("session", namespace.key, *said).hex()
+    return producers.store(pairs, key=key, kind=KIND, also=partial(_begin, place.namespace_id))
+
+
+def _begin(namespace_id: int, conn: Connection, new: NewOperation) -> list[Message]:
+    """Write the first step of the run beside the messages, in their transaction."""
+    patience = storage.open().patience
+    first = NewStep(stages.EXTRACT, {"namespace_id": namespace_id})
+    step_id = steps.add(conn, new.id, [first], retry_for=patience.retry_for, nudge_after=patience.nudge_after)[0]
+    message = outbox.announce(
+        conn, first.stage, step_id, operation_id=new.id, trace_id=new.trace_id, delay=patience.grace
+    )
+    return [message]
+
+
+def interests(bank: Bank, *, limit: int = 100) -> list[Interest]:
+    """What a bank's users care about: what most sessions said first. Raises: TransientError, RejectedError."""
+    return storage.open().interest.listed(bank, limit=limit)
+
+
+def recall_interests(bank: Bank, query: str, *, limit: int = 8) -> InterestRecall:
+    """Interests that have to do with a query, best first, with the parts of their scores.
+
+    Reads in this process: no worker takes part. Raises: TransientError, RejectedError.
+    """
+    return storage.open().interest.recall(bank, query, limit=limit)
+
+
+def contradictions(bank: Bank, *, resolved: bool = False, limit: int = 100) -> list[Contradiction]:
+    """Contradictions of a bank, newest first, with both sides, their evidence, and which side counts now.
+
+    Raises: TransientError, RejectedError.
+    """
+    return storage.open().interest.contradictions(bank, resolved=resolved, limit=limit)
