@@ -17,11 +17,11 @@ from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.ranking import Lexical, ScoreParts, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
-from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_write
+from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_write
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection, statement
+from isotherm.storage.postgres.pool import Connection, connection, reading, statement
 from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Tail, TailRecord
@@ -149,9 +149,9 @@ class TierMemory:
             return Recall()
         quota = max(_MIN_QUOTA, _PER_WANTED * normal.total)
         near, degraded = self._near(query)  # before a connection is taken
-        with connection() as conn:
-            quotas = tier_recall.Quotas(quota, quota, quota)
-            found = tier_recall.candidates(conn, scope, query, tiers, quotas, lexical, near)
+        with reading() as conn:
+            quotas = tier_candidates.Quotas(quota, quota, quota)
+            found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near)
             chosen = select(rank(found.candidates, weights or RecallWeights(), moment, lexical), normal)
             rows = tier_recall.records(conn, [s.candidate.key for s in chosen], scope, moment)
         items = [Recalled(rows[s.candidate.key], s.parts, s.candidate.legs) for s in chosen if s.candidate.key in rows]
