@@ -27,8 +27,10 @@ BEGIN
 END $$;
 CREATE FUNCTION tier_depth_moved() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    INSERT INTO tier_depth
-    VALUES (OLD.namespace_id, OLD.tier, -1, -OLD.size_bytes), (NEW.namespace_id, NEW.tier, 1, NEW.size_bytes);
+    INSERT INTO tier_depth SELECT namespace_id, tier, sum(n), sum(n * size_bytes) FROM (
+        SELECT namespace_id, tier, size_bytes, -1 AS n FROM gone
+        UNION ALL SELECT namespace_id, tier, size_bytes, 1 FROM come) AS changes
+    GROUP BY namespace_id, tier HAVING sum(n) <> 0 OR sum(n * size_bytes) <> 0;
     RETURN NULL;
 END $$;
 CREATE FUNCTION tier_depth_emptied() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -40,8 +42,6 @@ CREATE TRIGGER tier_records_come AFTER INSERT ON tier_records
     REFERENCING NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION tier_depth_grown();
 CREATE TRIGGER tier_records_gone AFTER DELETE ON tier_records
     REFERENCING OLD TABLE AS gone FOR EACH STATEMENT EXECUTE FUNCTION tier_depth_shrunk();
--- For each row, since accesses and words are written far more often than tiers, and must not pay for this.
-CREATE TRIGGER tier_records_moved AFTER UPDATE ON tier_records FOR EACH ROW
-    WHEN ((OLD.tier, OLD.size_bytes, OLD.namespace_id) IS DISTINCT FROM (NEW.tier, NEW.size_bytes, NEW.namespace_id))
-    EXECUTE FUNCTION tier_depth_moved();
+CREATE TRIGGER tier_records_moved AFTER UPDATE ON tier_records
+    REFERENCING OLD TABLE AS gone NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION tier_depth_moved();
 CREATE TRIGGER tier_records_emptied AFTER TRUNCATE ON tier_records EXECUTE FUNCTION tier_depth_emptied();
