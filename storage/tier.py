@@ -32,6 +32,9 @@ TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which R
 # Candidates per leg for each record wanted, and at least so many.
 _PER_WANTED = 4
 _MIN_QUOTA = 40
+# Most records of a call that are copied into a hot tail. Larger calls are bulk loads, between which nobody reads: the next
+# reader fills the tail from the database, once for all of them.
+_APPENDED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
 
 
@@ -238,7 +241,7 @@ class TierMemory:
                 continue
             mine = [w for w in written if w.namespace_id == namespace_id]
             try:
-                if done is None or any(w.version > 1 for w in mine):
+                if done is None or len(mine) > _APPENDED or any(w.version > 1 for w in mine):
                     self._tail.drop(namespace_id, generation)
                 else:
                     copies = [(w.key, by_id[namespace_id, w.id]) for w in mine]
