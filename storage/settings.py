@@ -130,7 +130,8 @@ class Settings(BaseSettings):
 
     tier: Policy = Field(Policy(), description="Capacities and ages of the tiers, as JSON")
     quotas: dict[str, Quota] = Field(
-        {}, description='Quotas by tenant, as JSON: {"acme": {"records": 100000, "bytes": null}}; "*": every other tenant'
+        {},
+        description='Quotas by tenant, as JSON: {"acme": {"records": 100000, "bytes": null}}; "*": every other tenant',
     )
     metrics_port: int | None = Field(None, ge=1, le=65535, description="Loopback port of the worker's Prometheus page")
     log_json: bool = Field(default=True, description="Logs as JSON lines; off: for people")

@@ -9,7 +9,7 @@ from isotherm import storage
 from isotherm.pipeline import text
 from isotherm.pipeline.tier.records import searchable_text
 from isotherm.storage import cold as stored_cold
-from isotherm.storage.postgres.cold_bodies import ColdBody
+from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import brain, cold, embed, interest, interest_decide, producers, tier
 
@@ -71,7 +71,9 @@ def check_database() -> None:
     assert fetch_all(orphans) == [(0,)]
     jumps = "SELECT record_key, source, target FROM tier_moves WHERE abs(source - target) <> 1 AND target > 0"
     assert fetch_all(jumps) == []
-    referred = "SELECT b.blob_id IS NOT NULL FROM cold_blobs AS o LEFT JOIN cold_bodies AS b ON b.blob_id = o.id WHERE {}"
+    referred = (
+        "SELECT b.blob_id IS NOT NULL FROM cold_blobs AS o LEFT JOIN cold_bodies AS b ON b.blob_id = o.id WHERE {}"
+    )
     assert {row[0] for row in fetch_all(referred.format("o.state = 'live'"))} <= {True}
     assert {row[0] for row in fetch_all(referred.format("o.state <> 'live'"))} <= {False}
 
@@ -83,7 +85,7 @@ def _check_record(row: tuple[Any, ...], postings: set[tuple[int, int, int]]) -> 
         whole, found_by = content, searchable_text(content, metadata)
         assert not has_body, key
     else:
-        whole = stored_cold.text(ColdBody(summary, body, raw_bytes, sha, object_key), storage.open().blobs)
+        whole = stored_cold.text(StoredBody(summary, body, raw_bytes, sha, object_key), storage.open().blobs)
         found_by = summary if has_body else searchable_text(summary, metadata)
     if whole is not None:  # a damaged body is somebody's test
         assert hashlib.sha256(whole.encode()).digest() == sha, key
