@@ -8,7 +8,7 @@ No worker, and not even the broker, has to be up for a producer to answer; Postg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -17,7 +17,7 @@ from uuid_utils.compat import uuid7
 
 from isotherm import storage
 from isotherm.pipeline import stages
-from isotherm.pipeline.clean import clean_name
+from isotherm.pipeline.clean import clean_metadata, clean_name
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
@@ -29,7 +29,7 @@ from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_move, tier_recall, tier_write
-from isotherm.storage.postgres.namespaces import Place, Scope
+from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
@@ -167,8 +167,7 @@ def store(
     if len({namespace.bank for namespace, _ in pairs}) > 1:
         raise RejectedError("the records of one call belong to one bank")
     opened = storage.open()
-    places = {namespace: namespaces.resolve(namespace) for namespace in {namespace for namespace, _ in pairs}}
-    rows = [_placed(places[namespace], record, opened.settings) for namespace, record in pairs]
+    rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
     new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
     try:
@@ -190,11 +189,13 @@ def _follow_up(batch: list[Stored]) -> None:
         stored.conclude()
 
 
-def _placed(place: Place, record: NewRecord, limits: Settings) -> Placed:
-    cleaned = record.cleaned(max_bytes=limits.max_content, max_metadata_bytes=limits.max_metadata)
+def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:
+    if record.metadata:
+        record = replace(record, metadata=clean_metadata(record.metadata, limits.max_metadata))
+    cleaned = record.cleaned(max_bytes=limits.max_content)
     if cleaned.tier is Tier.COLD:
         raise RejectedError("tier: a new record starts hot or warm; it goes cold by a pass, with a summary")
-    return Placed(place, cleaned)
+    return Placed(namespaces.resolve(namespace), cleaned)
 
 
 def _operation(rows: Sequence[Placed], namespace: Namespace, key: str | None, kind: str) -> NewOperation:
