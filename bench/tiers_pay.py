@@ -58,7 +58,7 @@ class Given:
 @contextmanager
 def embedding(ground: Arena, kind: str) -> Iterator[Storage]:
     """A fresh database whose embedder is the offline one ("auto") or `Given` ("given")."""
-    before = os.environ.get("ISOTHERM_EMBEDDER")
+    before = os.environ["ISOTHERM_EMBEDDER"]
     os.environ["ISOTHERM_EMBEDDER"] = "auto" if kind == "auto" else "none"
     try:
         with ground.fresh() as opened:
@@ -68,8 +68,7 @@ def embedding(ground: Arena, kind: str) -> Iterator[Storage]:
             if kind == "given":
                 factory.use_embedder(opened.settings, None)
     finally:
-        os.environ.pop("ISOTHERM_EMBEDDER")
-        os.environ |= {} if before is None else {"ISOTHERM_EMBEDDER": before}
+        os.environ["ISOTHERM_EMBEDDER"] = before
 
 
 def pay(ground: Arena, locomo: Path | None, beam: Path | None, *, quick: bool) -> list[Line]:
