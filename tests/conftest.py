@@ -9,6 +9,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 import redis
+import s3_server
 from harness import Processes
 from psycopg import sql
 
@@ -87,6 +88,22 @@ def client(endpoints: Endpoints) -> Iterator[redis.Redis]:
     found.flushall()
     yield found
     found.close()
+
+
+@pytest.fixture(scope="session")
+def shared_client(endpoints: Endpoints) -> Iterator[redis.Redis]:
+    """The Redis of the tests as others left it, for stores whose keys are their own."""
+    found = redis.Redis.from_url(endpoints.redis_url)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def s3(base_dir: Path) -> Iterator[s3_server.S3Server]:
+    """A real S3 server; each test takes a bucket of its own from it."""
+    started = s3_server.start(base_dir / "s3")
+    yield started
+    started.stop()
 
 
 @pytest.fixture
