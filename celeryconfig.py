@@ -7,7 +7,9 @@ from isotherm.storage import servers
 from isotherm.storage.settings import settings
 
 _settings = settings()
-_seconds = {name: getattr(_settings, name).total_seconds() for name in ("tick", "touch_tick", "reconcile_tick", "quota_tick")}
+_seconds = {
+    name: getattr(_settings, name).total_seconds() for name in ("tick", "touch_tick", "reconcile_tick", "quota_tick")
+}
 _PURGE_S = 3_600.0
 _FOLD_S = 5.0
 _COLLECT_S = 300.0

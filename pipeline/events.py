@@ -28,6 +28,32 @@ class RecordsRemembered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordUpdated(Event):
+    """A record was changed by its caller; `reworded`: it is found by another text; `lifted`: it came back from cold."""
+
+    name: ClassVar[str] = "tier.record_updated"
+    reworded: bool
+    lifted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsPinned(Event):
+    """Records are kept out of cold; `restoring` counts those that come back from there for it."""
+
+    name: ClassVar[str] = "tier.records_pinned"
+    records: int
+    restoring: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsUnpinned(Event):
+    """Records may be moved by passes again."""
+
+    name: ClassVar[str] = "tier.records_unpinned"
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsIndexed(Event):
     """The words of records can be searched."""
 

@@ -88,6 +88,7 @@ class Settings(BaseSettings):
     max_content: int = Field(1_048_576, ge=1, description="Largest text of a record, in bytes of UTF-8")
     max_metadata: int = Field(65_536, ge=2, description="Largest metadata of a record, in bytes of JSON")
     tail_ttl: Duration = Field(timedelta(seconds=60), description="How long a hot tail stays in Redis unused")
+    max_pinned: int | None = Field(1_000, ge=0, description="Most pinned records of one namespace; unset: any number")
     cold_min_bytes: int = Field(4096, ge=1, description="Below this a record goes cold whole: its text is its summary")
     cold_summary_chars: int = Field(512, ge=16, description="Longest summary of a cold record, in characters")
     cold_summarizer: Literal["auto", "truncate"] = Field(
@@ -130,7 +131,8 @@ class Settings(BaseSettings):
 
     tier: Policy = Field(Policy(), description="Capacities and ages of the tiers, as JSON")
     quotas: dict[str, Quota] = Field(
-        {}, description='Quotas by tenant, as JSON: {"acme": {"records": 100000, "bytes": null}}; "*": every other tenant'
+        {},
+        description='Quotas by tenant, as JSON: {"acme": {"records": 100000, "bytes": null}}; "*": every other tenant',
     )
     metrics_port: int | None = Field(None, ge=1, le=65535, description="Loopback port of the worker's Prometheus page")
     log_json: bool = Field(default=True, description="Logs as JSON lines; off: for people")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from isotherm.pipeline import text
@@ -60,6 +61,7 @@ class Recall:
 
 
 Also = Callable[[Connection], list[Message]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,25 @@ class TierMemory:
             self._conclude(generations, None, rows)
             raise
         return Stored(done, [*done.messages, *messages], partial(self._conclude, generations, done, rows))
+
+    def change(
+        self, namespace_ids: Sequence[int], trace_id: UUID, write: Callable[[Connection], tuple[T, list[Message]]]
+    ) -> tuple[T, list[Message]]:
+        """Run a transaction that changes or removes records in place; readers of the hot tails see its outcome at once.
+
+        Args: write: in the transaction; returns its outcome and messages. Returns: both, to publish after.
+        Raises: what `write` raises; TransientError when PostgreSQL cannot be reached.
+        """
+        generations = self._announce(set(namespace_ids))
+        untold = sorted(ns for ns, generation in generations.items() if generation is None)
+        try:
+            with connection() as conn:
+                done, messages = write(conn)
+                if untold:
+                    messages = [*messages, refresh_tails(conn, trace_id, untold, delay=self._patience.grace)]
+        finally:
+            self._conclude(generations, None, ())
+        return done, messages
 
     def recall(
         self,

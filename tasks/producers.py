@@ -28,7 +28,16 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.pipeline.transcript import TranscriptLine
-from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_move, tier_recall, tier_write
+from isotherm.storage.postgres import (
+    namespaces,
+    operations,
+    outbox,
+    tier_edit,
+    tier_held,
+    tier_move,
+    tier_recall,
+    tier_write,
+)
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.outbox import Message
@@ -40,13 +49,16 @@ from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Recall, Stored
 from isotherm.tasks import passes
 from isotherm.tasks.observe import emit
+from isotherm.tasks.produce_tier import get, pin, unpin, update
 from isotherm.tasks.publish import after_commit, flush, publish_after_commit, put_back, take_sent
 
 __all__ = [
     "Accepted",
     "cancel",
     "flush",
+    "get",
     "operation",
+    "pin",
     "plan",
     "recall",
     "reconcile",
@@ -56,6 +68,8 @@ __all__ = [
     "restore",
     "retry",
     "set_aside",
+    "unpin",
+    "update",
 ]
 
 MAX_BATCH = 1_000
@@ -168,6 +182,7 @@ def store(
         raise RejectedError("the records of one call belong to one bank")
     opened = storage.open()
     rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
+    _check_pins(rows, opened.settings.max_pinned)
     new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
     try:
@@ -187,6 +202,15 @@ def _follow_up(batch: list[Stored]) -> None:
     publish_after_commit([message for stored in batch for message in stored.messages])
     for stored in batch:
         stored.conclude()
+
+
+def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
+    pinned = [row for row in rows if row.record.pinned]
+    if most is None or not pinned:
+        return
+    with connection() as conn:
+        for place in {row.place for row in pinned}:
+            tier_edit.check_pins(conn, place, [row.record.id for row in pinned if row.place == place], most)
 
 
 def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:

@@ -71,7 +71,9 @@ def check_database() -> None:
     assert fetch_all(orphans) == [(0,)]
     jumps = "SELECT record_key, source, target FROM tier_moves WHERE abs(source - target) <> 1 AND target > 0"
     assert fetch_all(jumps) == []
-    referred = "SELECT b.blob_id IS NOT NULL FROM cold_blobs AS o LEFT JOIN cold_bodies AS b ON b.blob_id = o.id WHERE {}"
+    referred = (
+        "SELECT b.blob_id IS NOT NULL FROM cold_blobs AS o LEFT JOIN cold_bodies AS b ON b.blob_id = o.id WHERE {}"
+    )
     assert {row[0] for row in fetch_all(referred.format("o.state = 'live'"))} <= {True}
     assert {row[0] for row in fetch_all(referred.format("o.state <> 'live'"))} <= {False}
 

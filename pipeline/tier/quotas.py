@@ -85,7 +85,9 @@ def plan_quota(usage: Usage, weakest: Sequence[Sized], quota: Quota, policy: Pol
     Args: usage: all records of the tenant, by tier; weakest: the least valuable ones of each tier, in any order; now: what
     the cool-down is measured against. Pinned records stay, and so do those that a move would put back within the cool-down.
     """
-    free = [one for one in sorted(weakest, key=lambda one: victim_order(one.state)) if _may_sink(one.state, policy, now)]
+    free = [
+        one for one in sorted(weakest, key=lambda one: victim_order(one.state)) if _may_sink(one.state, policy, now)
+    ]
     going = _enough([one for one in free if one.state.tier is not Tier.COLD], excess(usage, quota))
     leaving: list[Sized] = []
     if policy.evicts:
@@ -112,7 +114,9 @@ def _may_sink(state: State, policy: Policy, now: datetime) -> bool:
         return False
     target = next_tier_on_demote(state.tier)
     undoes = target is not None and state.moved_from is target and state.moved_at is not None
-    return not (undoes and policy.cooldown is not None and state.moved_at is not None and now - state.moved_at < policy.cooldown)
+    return not (
+        undoes and policy.cooldown is not None and state.moved_at is not None and now - state.moved_at < policy.cooldown
+    )
 
 
 def _move(state: State) -> Move:

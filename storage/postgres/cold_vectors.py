@@ -26,7 +26,9 @@ UPDATE tier_vectors SET bits = binary_quantize(vector), vector = NULL,
     kept = CASE WHEN model IS DISTINCT FROM %(model)s::text THEN vector END
 WHERE record_key = ANY(%(keys)s) AND vector IS NOT NULL"""
 
-_REGROW = "UPDATE tier_vectors SET vector = kept, kept = NULL, bits = NULL WHERE record_key = ANY(%s) AND kept IS NOT NULL"
+_REGROW = (
+    "UPDATE tier_vectors SET vector = kept, kept = NULL, bits = NULL WHERE record_key = ANY(%s) AND kept IS NOT NULL"
+)
 
 _WANTED = """
 UPDATE tier_records AS r SET vector_state = 'again' FROM tier_vectors AS v
