@@ -9,7 +9,7 @@ from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.plan import Move
 from isotherm.storage.postgres import cold_blobs, tier_move
 from isotherm.storage.postgres.cold_blobs import Blob
-from isotherm.storage.postgres.cold_bodies import ColdBody, compressed
+from isotherm.storage.postgres.cold_bodies import StoredBody, compressed
 from isotherm.storage.postgres.pool import connection
 
 
@@ -49,12 +49,18 @@ def fetch(moves: Sequence[Move], blobs: BlobStore) -> dict[str, bytes]:
     return {key: body for key, body in found if body is not None}
 
 
-def text(stored: ColdBody, blobs: BlobStore) -> str | None:
+def text(stored: StoredBody, blobs: BlobStore) -> str | None:
     """The text of a cold record, None when what is stored of it is missing or damaged.
 
     Raises: TransientError when the blob store is needed and cannot be reached.
     """
     return stored.text(None if stored.object_key is None else _get(blobs, stored.object_key))
+
+
+def text_or_summary(stored: StoredBody, blobs: BlobStore) -> str:
+    """The text of a cold record, its summary when what is stored of it is missing or damaged. Raises: as `text`."""
+    whole = text(stored, blobs)
+    return whole if whole is not None else stored.summary or ""
 
 
 def collect(blobs: BlobStore, dead: Sequence[Blob]) -> list[int]:

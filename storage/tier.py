@@ -21,7 +21,7 @@ from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
 from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_write
-from isotherm.storage.postgres.cold_bodies import ColdBody
+from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
@@ -252,14 +252,14 @@ class TierMemory:
             TailRecord(r.id, r.key, r.role, r.created_at, self._replayed(r.content, r.stored), r.metadata) for r in rows
         ]
 
-    def _replayed(self, content: str | None, stored: ColdBody) -> str | None:
+    def _replayed(self, content: str | None, stored: StoredBody) -> str | None:
         """The text of a record, None as well while the blob store is away: the others of the tail are worth having."""
         try:
             return self._whole(content, stored)
         except TransientError:
             return None
 
-    def _whole(self, content: str | None, stored: ColdBody) -> str | None:
+    def _whole(self, content: str | None, stored: StoredBody) -> str | None:
         """The text of a record wherever it is, None when what is stored of it is missing or damaged."""
         return content if content is not None else cold.text(stored, self._blobs)
 

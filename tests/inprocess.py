@@ -9,7 +9,7 @@ from isotherm import storage
 from isotherm.pipeline import text
 from isotherm.pipeline.tier.records import searchable_text
 from isotherm.storage import cold as stored_cold
-from isotherm.storage.postgres.cold_bodies import ColdBody
+from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import brain, cold, embed, interest, interest_decide, producers, tier
 
@@ -85,7 +85,7 @@ def _check_record(row: tuple[Any, ...], postings: set[tuple[int, int, int]]) -> 
         whole, found_by = content, searchable_text(content, metadata)
         assert not has_body, key
     else:
-        whole = stored_cold.text(ColdBody(summary, body, raw_bytes, sha, object_key), storage.open().blobs)
+        whole = stored_cold.text(StoredBody(summary, body, raw_bytes, sha, object_key), storage.open().blobs)
         found_by = summary if has_body else searchable_text(summary, metadata)
     if whole is not None:  # a damaged body is somebody's test
         assert hashlib.sha256(whole.encode()).digest() == sha, key

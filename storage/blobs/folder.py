@@ -70,7 +70,8 @@ class FolderBlobs:
 
 
 def _write(path: Path, data: bytes) -> None:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+    path.touch(mode=0o600, exist_ok=False)
+    with path.open("wb") as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())

@@ -12,7 +12,7 @@ _LEVEL = 9
 
 
 @dataclass(frozen=True, slots=True)
-class ColdBody:
+class StoredBody:
     """What is stored of a cold record's text.
 
     Args: summary: the text itself when there is no body; body: compressed, None when it is an object of the blob store or

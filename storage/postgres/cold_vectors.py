@@ -1,14 +1,16 @@
 """Vectors of cold records: their signs stay in an index of their own, one bit for each number.
 
-The signs of a vector say well enough what it is near to: the query keeps sixteen steps for each of its numbers, and the sum
-of those where the sign is plus, less the others, is in proportion to the cosine. A vector that this installation's model
-made comes back by being embedded again; any other is kept in half precision, out of the index.
+A vector is turned by a fixed rotation first, which leaves all cosines as they are and spreads what a vector says evenly over
+its numbers; then their signs alone say well what it is near to. The query keeps sixteen steps for each of its numbers, and
+the sum of those where the sign is plus, less the others, is in proportion to the cosine. A vector that this installation's
+model made comes back by being embedded again; any other is kept in half precision, out of the index.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,18 @@ from isotherm.storage.postgres.pool import Connection
 
 # Bits of each number of a query: with four the error is far below what the missing lengths of the numbers cost.
 PLANES = 4
-# Of unit vectors with evenly spread numbers, the mean of their cosine with their own signs, scaled to unit length.
+# Of a vector with evenly spread numbers, the mean cosine with its own signs.
 _OWN = math.sqrt(2 / math.pi)
+# Stored signs mean nothing under another rotation: neither of these may change.
+_ROTATION_SEED = 20_260_701
+
+_FULL = """
+SELECT record_key, vector FROM tier_vectors WHERE record_key = ANY(%s) AND vector IS NOT NULL ORDER BY record_key"""
 
 _SHRINK = """
-UPDATE tier_vectors SET bits = binary_quantize(vector), vector = NULL,
-    kept = CASE WHEN model IS DISTINCT FROM %(model)s::text THEN vector END
-WHERE record_key = ANY(%(keys)s) AND vector IS NOT NULL"""
+UPDATE tier_vectors AS v SET bits = g.bits::varbit, vector = NULL,
+    kept = CASE WHEN v.model IS DISTINCT FROM %(model)s::text THEN v.vector END
+FROM unnest(%(keys)s::bigint[], %(bits)s::text[]) AS g (key, bits) WHERE v.record_key = g.key"""
 
 _REGROW = (
     "UPDATE tier_vectors SET vector = kept, kept = NULL, bits = NULL WHERE record_key = ANY(%s) AND kept IS NOT NULL"
@@ -44,7 +51,9 @@ def shrink(conn: Connection, keys: Sequence[int], *, model: str | None) -> None:
 
     Args: model: stamp of the model that can embed again; what another one made is kept in half precision.
     """
-    conn.execute(_SHRINK, {"keys": list(keys), "model": model})
+    rows = conn.execute(_FULL, (list(keys),)).fetchall()
+    signs = [signs_of(np.asarray([vector.to_numpy()], dtype=np.float32))[0] for _, vector in rows]
+    conn.execute(_SHRINK, {"keys": [key for key, _ in rows], "bits": signs, "model": model})
 
 
 def regrow(conn: Connection, keys: Sequence[int], *, embeds: bool) -> list[int]:
@@ -54,6 +63,14 @@ def regrow(conn: Connection, keys: Sequence[int], *, embeds: bool) -> list[int]:
     """
     conn.execute(_REGROW, (list(keys),))
     return sorted(int(row[0]) for row in conn.execute(_WANTED, (list(keys),)).fetchall()) if embeds else []
+
+
+def signs_of(vectors: NDArray[np.float32]) -> list[str]:
+    """The signs of vectors' numbers after the rotation, as the server reads bits.
+
+    Args: vectors: shape (n, dimension), n may be 0.
+    """
+    return [_bits(row) for row in vectors @ _rotation(vectors.shape[1]).T > 0]
 
 
 def cosine_by_signs(dimension: int) -> str:
@@ -67,18 +84,29 @@ def sign_values(vector: NDArray[np.float32]) -> dict[str, Any]:
 
     Args: vector: shape (dimension,), of unit length.
     """
-    low = float(vector.min())
-    step = (float(vector.max()) - low) / (2**PLANES - 1) or 1.0
-    steps = np.rint((vector - low) / step).astype(np.uint8)
+    turned = _rotation(len(vector)) @ vector
+    low = float(turned.min())
+    step = (float(turned.max()) - low) / (2**PLANES - 1) or 1.0
+    steps = np.rint((turned - low) / step).astype(np.uint8)
     return {
-        "near_bits": _bits(vector > 0),
+        "near_bits": _bits(turned > 0),
         "near_low": low,
         "near_step": step,
-        "near_total": float(low * len(vector) + step * int(steps.sum())),
-        "near_factor": 1 / (_OWN * math.sqrt(len(vector))),
+        "near_total": low * len(turned) + step * int(steps.sum()),
+        "near_factor": 1 / (_OWN * math.sqrt(len(turned))),
         **{f"near_plane{n}": _bits((steps >> n) & 1 == 1) for n in range(PLANES)},
     }
 
 
+@lru_cache(maxsize=4)
+def _rotation(dimension: int) -> NDArray[np.float32]:
+    """An orthogonal matrix, shape (dimension, dimension), the same on every machine and in every version."""
+    # The legacy generator: its streams are frozen for good, those of the newer ones are not.
+    drawn = np.random.RandomState(_ROTATION_SEED).standard_normal((dimension, dimension))
+    turned, upper = np.linalg.qr(drawn)
+    return np.asarray(turned * np.sign(np.diag(upper)), dtype=np.float32)
+
+
 def _bits(flags: NDArray[np.bool_]) -> str:
-    return "".join("1" if flag else "0" for flag in flags)
+    packed = int.from_bytes(np.packbits(flags).tobytes(), "big") >> (-len(flags) % 8)
+    return f"{packed:0{len(flags)}b}"

@@ -13,7 +13,7 @@ from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import Reason, Tier, searchable_text
 from isotherm.storage.postgres import cold_blobs, cold_vectors, tier_held, tier_index
 from isotherm.storage.postgres.cold_blobs import Blob
-from isotherm.storage.postgres.cold_bodies import ColdBody, compressed
+from isotherm.storage.postgres.cold_bodies import StoredBody, compressed
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_held import Patience
 from isotherm.storage.postgres.tier_index import Unindexed
@@ -164,8 +164,8 @@ class _Locked:
     object_key: str | None
 
     @property
-    def stored(self) -> ColdBody:
-        return ColdBody(self.summary, self.body, self.raw_bytes, self.sha256, self.object_key)
+    def stored(self) -> StoredBody:
+        return StoredBody(self.summary, self.body, self.raw_bytes, self.sha256, self.object_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,9 +267,9 @@ def restore(
     embeds: bool = False,
     patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> Moved:
-    """Bring records back from cold, byte for byte; one whose body is missing or does not match its hash stays and is set
-    aside until somebody restores it.
+    """Bring records back from cold, byte for byte.
 
+    One whose body is missing or does not match its hash stays, and is set aside until somebody restores it.
     Args: fetched: the objects that hold bodies, by their keys; embeds: whether there is a model to embed texts again.
     """
     outcome = Moved()

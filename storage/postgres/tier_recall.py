@@ -13,7 +13,7 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.storage.postgres import tier_vectors
-from isotherm.storage.postgres.cold_bodies import ColdBody
+from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
@@ -222,14 +222,14 @@ class Newest:
     created_at: datetime
     content: str | None
     metadata: dict[str, Any]
-    stored: ColdBody
+    stored: StoredBody
 
 
 def newest(conn: Connection, namespace: Namespace, limit: int) -> list[Newest]:
     """The newest records of a namespace, oldest first."""
     within, params = predicate(Scope(namespace=namespace))
     rows = conn.execute(_TAIL.format(scope=within), {**params, "limit": limit}).fetchall()
-    return [Newest(*row[:6], ColdBody(*row[6:])) for row in reversed(rows)]
+    return [Newest(row[0], row[1], row[2], row[3], row[4], row[5], StoredBody(*row[6:])) for row in reversed(rows)]
 
 
 _STORED = """
@@ -238,11 +238,11 @@ FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key LEFT J
 WHERE {scope} AND r.id = %(id)s"""
 
 
-def stored(conn: Connection, namespace: Namespace, record_id: str) -> tuple[str | None, ColdBody] | None:
+def stored(conn: Connection, namespace: Namespace, record_id: str) -> tuple[str | None, StoredBody] | None:
     """The content of a record, None while it is cold, and where its text is; None when there is no such record."""
     within, params = predicate(Scope(namespace=namespace))
     row = conn.execute(_STORED.format(scope=within), {**params, "id": record_id}).fetchone()
-    return None if row is None else (row[0], ColdBody(*row[1:]))
+    return None if row is None else (row[0], StoredBody(*row[1:]))
 
 
 def _in_bank(scope: Scope, alias: str) -> str:

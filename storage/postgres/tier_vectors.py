@@ -44,14 +44,18 @@ UPDATE tier_records AS r SET vector_state = '{state}' FROM fresh AS f WHERE r.ke
 _STORED = """, stored AS (
     INSERT INTO tier_vectors (record_key, bank_id, namespace_id, model, dim, vector, bits)
     SELECT key, bank_id, namespace_id, %(model)s, %(dimension)s, CASE WHEN tier > 1 THEN vector::halfvec END,
-           CASE WHEN tier = 1 THEN binary_quantize(vector::halfvec) END
+           CASE WHEN tier = 1 THEN bits::varbit END
     FROM fresh
     ON CONFLICT (record_key) DO UPDATE SET model = excluded.model, dim = excluded.dim, vector = excluded.vector,
         bits = excluded.bits, kept = NULL
 )"""
 
 _WRITE = _SAME_TEXT.format(
-    vectors=", %(vectors)s::text[]", vector=", vector", column=", g.vector", stored=_STORED, state="done"
+    vectors=", %(vectors)s::text[], %(bits)s::text[]",
+    vector=", vector, bits",
+    column=", g.vector, g.bits",
+    stored=_STORED,
+    state="done",
 )
 _FAIL = _SAME_TEXT.format(vectors="", vector="", column="", stored="", state="failed")
 
@@ -190,6 +194,7 @@ def write(conn: Connection, model: str, found: Sequence[Unembedded], vectors: ND
     values = {
         **_same_text(found),
         "vectors": [_literal(vector) for vector in vectors],
+        "bits": cold_vectors.signs_of(vectors),
         "dimension": vectors.shape[1],
         "model": model,
     }
