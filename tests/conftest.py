@@ -146,6 +146,26 @@ def opened(environment: dict[str, str]) -> Iterator[Storage]:
     settings_module.settings.cache_clear()
 
 
+@pytest.fixture(scope="module")
+def kept_storage(endpoints: Endpoints, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+    """Storage that the tests of a module share; each empties the tables it needs."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in PACE.items():
+            patch.setenv(key, value)
+        patch.setenv("ISOTHERM_POSTGRES_DSN", _database(endpoints, name))
+        patch.setenv("ISOTHERM_REDIS_URL", endpoints.redis_url)
+        patch.setenv("ISOTHERM_DATA_DIR", str(tmp_path_factory.mktemp("kept")))
+        settings_module.settings.cache_clear()
+        yield storage.open()
+    storage.close()
+    settings_module.settings.cache_clear()
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
 @pytest.fixture
 def processes(environment: dict[str, str], tmp_path: Path) -> Iterator[Processes]:
     started = Processes(environment, tmp_path)

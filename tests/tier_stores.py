@@ -11,8 +11,11 @@ from uuid import uuid4
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import StoredRecord
+from isotherm.storage.postgres.namespaces import forget_places
+from isotherm.storage.postgres.pool import connection
 from isotherm.storage.s3 import Objects
 from isotherm.storage.tier_stores.folder import FolderStore
+from isotherm.storage.tier_stores.postgres import PostgresStore
 from isotherm.storage.tier_stores.redis import RedisStore
 from isotherm.storage.tier_stores.s3 import S3Store
 
@@ -55,6 +58,13 @@ class Opened:
         self.held.callback(store.close)
         return store
 
+    def postgres(self, level: Tier | None = None) -> PostgresStore:
+        held = self.request.getfixturevalue("kept_storage")
+        with connection() as conn:
+            conn.execute("TRUNCATE banks, outbox CASCADE")
+        forget_places()
+        return PostgresStore(held.tier, held.patience, held.blobs, level=level)
+
     def s3(self) -> S3Store:
         return S3Store(Objects(self.request.getfixturevalue("s3").bucket()))
 
@@ -63,6 +73,8 @@ KINDS: dict[str, Callable[[Opened], Store]] = {
     "redis": Opened.redis,
     "folder": Opened.cold_folder,
     "s3": Opened.s3,
+    "postgres": Opened.postgres,
+    "postgres warm": lambda opened: opened.postgres(Tier.WARM),
 }
 
 
