@@ -20,10 +20,10 @@ from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import namespaces, tier_write
+from isotherm.storage.postgres import namespaces, tier_edit, tier_write
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Stored
@@ -142,6 +142,7 @@ def store(
         raise RejectedError("the records of one call belong to one bank")
     opened = storage.open()
     rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
+    _check_pins(rows, opened.settings.max_pinned)
     new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
     try:
@@ -161,6 +162,15 @@ def _follow_up(batch: list[Stored]) -> None:
     publish_after_commit([message for stored in batch for message in stored.messages])
     for stored in batch:
         stored.conclude()
+
+
+def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
+    pinned = [row for row in rows if row.record.pinned]
+    if most is None or not pinned:
+        return
+    with connection() as conn:
+        for place in {row.place for row in pinned}:
+            tier_edit.check_pins(conn, place, [row.record.id for row in pinned if row.place == place], most)
 
 
 def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:
