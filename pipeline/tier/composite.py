@@ -30,6 +30,8 @@ from isotherm.pipeline.tier.stripes import Stripes
 
 _KEPT = 1_000
 _TRIES = 3
+# Bodies left over that a write tries to remove.
+_PER_WRITE = 4
 
 
 class BodyStore(Protocol):
@@ -171,9 +173,9 @@ class CompositeStore:
         found: Sequence[Namespace] = listing()
         return found
 
-    def collect(self) -> int:
-        """Try again to remove the bodies that are left over; returns how many still are."""
-        for _ in range(len(self._leftover)):
+    def collect(self, limit: int = _KEPT) -> int:
+        """Try again to remove bodies that are left over, at most `limit`; returns how many there still are."""
+        for _ in range(min(limit, len(self._leftover))):
             self._drop(*self._leftover.popleft())
         return len(self._leftover)
 
@@ -195,7 +197,7 @@ class CompositeStore:
             return None
         if body != old:
             self._drop(namespace, old)
-        self.collect()
+        self.collect(limit=_PER_WRITE)
         return replace(done, content=new.content)
 
     def _slimmed(self, namespace: Namespace, old: _Body | None, new: StoredRecord) -> tuple[StoredRecord, _Body | None]:
