@@ -16,7 +16,16 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position
 from isotherm.storage.embedded import Endpoints
-from isotherm.storage.postgres import namespaces, outbox, steps, sweep, tier_candidates, tier_plan, tier_recall, tier_rows
+from isotherm.storage.postgres import (
+    namespaces,
+    outbox,
+    steps,
+    sweep,
+    tier_candidates,
+    tier_plan,
+    tier_recall,
+    tier_rows,
+)
 from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.tier_candidates import Quotas
 
