@@ -34,7 +34,7 @@ bench: $(VENV)/dev.stamp ## Measure, as ratios against fixed floors
 
 lock: ## Pin the newest versions that fit pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --quiet --upgrade \
-		--python-version 3.11 pyproject.toml --extra embedded -o requirements.lock
+		--python-version 3.11 pyproject.toml --extra embedded --extra local-models -o requirements.lock
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --quiet --upgrade \
 		--python-version 3.11 pyproject.toml --extra embedded --extra local-models --extra dev -c requirements.lock -o requirements-dev.lock
 

@@ -28,7 +28,7 @@ from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.pool import fetch_all
-from isotherm.tasks import passes, producers
+from isotherm.tasks import passes, produce_records, producers
 
 _COLD = 0.8
 _WANTED = 10
@@ -134,7 +134,7 @@ def _record(message: dict[str, str]) -> NewRecord:
 
 def _store(pairs: Sequence[tuple[Namespace, NewRecord]]) -> None:
     for at in range(0, len(pairs), _BATCH):
-        producers.store(pairs[at : at + _BATCH], key=None)
+        produce_records.store(pairs[at : at + _BATCH], key=None)
 
 
 def _recall(files: Sequence[Path]) -> tuple[float, int]:

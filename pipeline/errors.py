@@ -13,6 +13,21 @@ class RejectedError(IsothermError):
     """The same call can never succeed: invalid input, an unknown record, a key that was used with another body."""
 
 
+class NotFoundError(RejectedError):
+    """There is no such record in this namespace."""
+
+
+class VersionConflictError(RejectedError):
+    """The record has another version than the caller saw; reading it again shows what to do.
+
+    Args: version: the one it has.
+    """
+
+    def __init__(self, version: int, expected: int) -> None:
+        super().__init__(f"the record has version {version}, not {expected}")
+        self.version = version
+
+
 class UnavailableError(TransientError):
     """A server this call needs cannot be reached or does not fit (too old, missing extension); the message says which."""
 

@@ -28,6 +28,32 @@ class RecordsRemembered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordUpdated(Event):
+    """A record was changed by its caller; `reworded`: it is found by another text; `lifted`: it came back from cold."""
+
+    name: ClassVar[str] = "tier.record_updated"
+    reworded: bool
+    lifted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsPinned(Event):
+    """Records are kept out of cold; `restoring` counts those that come back from there for it."""
+
+    name: ClassVar[str] = "tier.records_pinned"
+    records: int
+    restoring: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsUnpinned(Event):
+    """Records may be moved by passes again."""
+
+    name: ClassVar[str] = "tier.records_unpinned"
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsIndexed(Event):
     """The words of records can be searched."""
 
@@ -125,6 +151,59 @@ class MigrationReported(Event):
     evicted: int
     set_aside: int
     unfinished: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordPromoted(Event):
+    """One record went to a warmer tier, as the in-process manager tells it."""
+
+    name: ClassVar[str] = "tier.record_promoted"
+    record_id: str
+    from_tier: str
+    to_tier: str
+    reason: str
+    scenario: str
+    run_id: str | None
+    tenant: str | None
+    agent: str
+    session: str | None
+    scope: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDemoted(Event):
+    """One record went to a colder tier, as the in-process manager tells it."""
+
+    name: ClassVar[str] = "tier.record_demoted"
+    record_id: str
+    from_tier: str
+    to_tier: str
+    reason: str
+    scenario: str
+    run_id: str | None
+    tenant: str | None
+    agent: str
+    session: str | None
+    scope: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvicted(Event):
+    """One record was removed because its policy asks for it, as the in-process manager tells it."""
+
+    name: ClassVar[str] = "tier.record_evicted"
+    record_id: str
+    from_tier: str
+    reason: str
+    scenario: str
+    run_id: str | None
+    tenant: str | None
+    agent: str
+    session: str | None
+    scope: str
+    at: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from isotherm.pipeline import text
@@ -13,10 +14,11 @@ from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableE
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.ports import Embedder
+from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.messages import with_whole_pairs
-from isotherm.pipeline.tier.ranking import Lexical, ScoreParts, Touch, rank, select
+from isotherm.pipeline.tier.ranking import Lexical, Touch, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
@@ -42,28 +44,8 @@ _APPENDED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
 
 
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """A record of an answer, with the parts of its score and the indexes that proposed it."""
-
-    record: Record
-    score: ScoreParts
-    legs: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """The answer of a recall, oldest record first.
-
-    Args: degraded: parts that were out of reach and left out; truncated: whether a limit may have hidden records.
-    """
-
-    items: tuple[Recalled, ...] = ()
-    degraded: tuple[str, ...] = ()
-    truncated: bool = False
-
-
 Also = Callable[[Connection], list[Message]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +120,25 @@ class TierMemory:
             self._conclude(generations, None, rows)
             raise
         return Stored(done, [*done.messages, *messages], partial(self._conclude, generations, done, rows))
+
+    def change(
+        self, namespace_ids: Sequence[int], trace_id: UUID, write: Callable[[Connection], tuple[T, list[Message]]]
+    ) -> tuple[T, list[Message]]:
+        """Run a transaction that changes or removes records in place; readers of the hot tails see its outcome at once.
+
+        Args: write: in the transaction; returns its outcome and messages. Returns: both, to publish after.
+        Raises: what `write` raises; TransientError when PostgreSQL cannot be reached.
+        """
+        generations = self._announce(set(namespace_ids))
+        untold = sorted(ns for ns, generation in generations.items() if generation is None)
+        try:
+            with connection() as conn:
+                done, messages = write(conn)
+                if untold:
+                    messages = [*messages, refresh_tails(conn, trace_id, untold, delay=self._patience.grace)]
+        finally:
+            self._conclude(generations, None, ())
+        return done, messages
 
     def recall(
         self,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
-from harness import all_final, assert_whole, conversation, ingest, outbox_is_empty, step_of, wait_until
+from harness import all_final, assert_whole, conversation, ingest, leave_to_relay, outbox_is_empty, step_of, wait_until
 
 from isotherm.pipeline.errors import TransientError
 from isotherm.storage import opened as opened_module
@@ -53,7 +53,7 @@ def dsn(endpoints: Endpoints) -> Iterator[str]:
 @pytest.fixture(autouse=True)
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     """All messages take the way over the relay: Celery of this process has another Redis than these servers'."""
-    monkeypatch.setattr(producers, "publish_after_commit", lambda _: None)
+    leave_to_relay(monkeypatch)
 
 
 @pytest.fixture

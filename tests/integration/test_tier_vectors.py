@@ -14,6 +14,7 @@ from tiering import LONG
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord
@@ -21,8 +22,7 @@ from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import tier_candidates, tier_vectors, tier_write
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.storage.tier import Recall
-from isotherm.tasks import producers, ticks
+from isotherm.tasks import produce_records, producers, ticks
 from isotherm.tasks.commands.memory import recall_json, show_recall
 
 NS, OTHER = Namespace.of("atlas", "s1"), Namespace.of("atlas", "s2")
@@ -131,8 +131,8 @@ def test_remembering_writes_a_second_step_with_a_message_of_its_own(model: Meani
 
 def test_both_messages_are_given_to_the_publisher(model: Meaning, memory: Storage) -> None:
     assert model
-    place = producers._placed(NS, NewRecord("r", "kelp", T0), memory.settings)
-    stored = memory.tier.remember(producers._operation([place], NS, None, tier_write.KIND), [place])
+    place = produce_records._placed(NS, NewRecord("r", "kelp", T0), memory.settings)
+    stored = memory.tier.remember(produce_records._operation([place], NS, None, tier_write.KIND), [place])
     assert [m.payload["stage"] for m in stored.messages] == [stages.INDEX, stages.TIER_EMBED]
 
 
