@@ -38,7 +38,7 @@ WITH chosen AS (
     ORDER BY last_access_at DESC, id LIMIT %(limit)s
 )
 {_FROM} JOIN chosen ON chosen.key = r.key ORDER BY r.last_access_at DESC, r.id"""
-_COUNT = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND tier = %s"
+_COUNT = "SELECT coalesce(sum(records), 0) FROM tier_depth WHERE namespace_id = %s AND tier = %s"
 
 _LIFE = """
 UPDATE tier_records SET version = %(version)s, pinned = %(pinned)s, access_count = %(accesses)s, heat_log = %(heat)s,
