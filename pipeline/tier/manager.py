@@ -162,7 +162,7 @@ class Manager:
 
         def rule(known: StoredRecord | None) -> StoredRecord:
             pinned = replace(existing(known), pinned=True)
-            return changes.moved(pinned, Tier.WARM, now) if pinned.tier is Tier.COLD else pinned
+            return changes.moved(pinned, Tier.WARM, now, Reason.PIN) if pinned.tier is Tier.COLD else pinned
 
         before, after = self._writer.change(owner, checked_id(record_id), rule)
         self._note_lift(owner, before, after, Reason.PIN, now)
@@ -184,7 +184,7 @@ class Manager:
             record = existing(known)
             if record.tier is not Tier.COLD:
                 return record
-            warm = changes.moved(record, Tier.WARM, now)
+            warm = changes.moved(record, Tier.WARM, now, Reason.RESTORE)
             # Asking for it is using it: it must not be idle at once.
             return replace(warm, last_access_at=max(warm.last_access_at, now))
 

@@ -14,7 +14,9 @@ from isotherm.pipeline.tier.manager import Manager
 from isotherm.pipeline.tier.messages import ChatMessage, message_of, message_record
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.tier_stores.postgres import PostgresStore
+from isotherm.tasks import produce_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +67,15 @@ def test_tier_t49_a_cold_folder_keeps_counts_and_deletes(opened: Opened) -> None
 
 def test_tier_t50_a_cold_bucket_keeps_counts_and_deletes(opened: Opened) -> None:
     keeps_counts_and_deletes(opened.s3())
+
+
+def test_tier_t62_a_message_is_the_same_record_whoever_makes_it(opened: Opened) -> None:
+    opened.request.getfixturevalue("kept_storage")
+    line = TranscriptLine(1, "atlas", "s1", None, "user", "hello world", T0)
+    said = ChatMessage(role="user", content="hello world", time=T0)
+    by_pipeline = produce_records.message_record(NS, line).cleaned()
+    assert by_pipeline == message_record(NS, said, 0)
+    assert message_of(by_pipeline) == said
 
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])
