@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import zstandard
+from pydantic import SecretStr
 from tier_stores import NS, Opened, record, tier_of
 
-from isotherm.pipeline.errors import UnavailableError
+from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres.pool import connection
-from isotherm.storage.s3 import Objects
+from isotherm.storage.s3 import Bucket, Objects
 from isotherm.storage.tier_stores import codec
 from isotherm.storage.tier_stores.codec import DamagedError
 from isotherm.storage.tier_stores.folder import _INDEX, FolderStore
@@ -321,3 +322,17 @@ def test_a_folder_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UnavailableError, match="folder"):
         FolderStore(tmp_path / "file" / "cold")
+
+
+def test_without_the_client_a_bucket_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("obstore", "obstore.store", "obstore.exceptions"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RejectedError, match=r"isotherm\[s3\]"):
+        Objects(Bucket("b", endpoint="http://127.0.0.1:9")).get("a", max_bytes=1)
+
+
+def test_a_bucket_needs_a_name_and_both_keys_or_none() -> None:
+    with pytest.raises(RejectedError, match="name"):
+        Bucket("")
+    with pytest.raises(RejectedError, match="together"):
+        Bucket("b", access_key=SecretStr("only this"))
