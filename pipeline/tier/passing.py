@@ -64,6 +64,7 @@ class Passing:
         for tier in Tier:
             for outline in outlines(self._store, namespace, tier):
                 seen.setdefault(outline.record.id, outline.record)
+        self.held.keep_only(namespace, seen)
         states = [state(key, record) for key, record in enumerate(seen.values())]
         free = [s for s in states if not self.held.is_held(namespace, s.id, s.version, now)]
         planned = plan_migration(snapshot(states, free, self._policy, now), self._policy, now)
@@ -112,7 +113,7 @@ class Passing:
         if move.target is None:
             return self._evict(namespace, record)
         summary = self._summaries.archive(namespace, record) if move.target is Tier.COLD else None
-        after = replace(moved(record, move.target, now, summary=summary), moved_reason=move.reason)
+        after = moved(record, move.target, now, move.reason, summary=summary)
         swapped = self._writer.replace(namespace, record, after)
         if move.source is Tier.COLD and swapped:
             self.forget_summary(namespace, record.id)
