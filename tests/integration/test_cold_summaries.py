@@ -206,12 +206,16 @@ def _run_until(wanted: str, *, die_after: int) -> int:
         if stage != wanted:
             STAGES[stage](job)
             continue
-        model = Dying(factory.chat_model(storage.open().settings), die_after)
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(factory, "chat_model", lambda _: model)
-            with pytest.raises(Died):
-                STAGES[stage](job)
+        _die_in(stage, job, die_after)
         return int(step_id)
+
+
+def _die_in(stage: str, job: dict[str, Any], die_after: int) -> None:
+    model = Dying(factory.chat_model(storage.open().settings), die_after)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(factory, "chat_model", lambda _: model)
+        with pytest.raises(Died):
+            STAGES[stage](job)
 
 
 def test_every_poll_finds_every_record_while_two_hundred_go_cold(chat: Chat, memory: Storage) -> None:

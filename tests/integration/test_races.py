@@ -81,8 +81,8 @@ class Crowd:
             self.touched[i] += 1
 
     def move(self, n: int, _: random.Random) -> None:
-        """A pass that sends everything down a tier, or up."""
-        limits = policy(hot_capacity=0, warm_capacity=0) if n % 2 else policy(promote_access=1)
+        """A pass that sends everything down a tier, or up; two of each in turn."""
+        limits = policy(hot_capacity=0, warm_capacity=0) if n % 4 > 1 else policy(promote_access=1)
         with connection() as conn:
             tier_plan.begin_pass(conn, self.namespace_id)
             moves = passes.planned(conn, self.namespace_id, limits).moves
