@@ -69,6 +69,7 @@ imports = (
     "isotherm.tasks.tier",
     "isotherm.tasks.cold",
     "isotherm.tasks.embed",
+    "isotherm.tasks.forget",
     "isotherm.tasks.ticks",
     "isotherm.tasks.brain",
     "isotherm.tasks.interest",

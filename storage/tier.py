@@ -199,7 +199,7 @@ class TierMemory:
         if hit is not None and all(record.content is not None for record in hit):
             return hit
         newest = self._newest(namespace, MOST)
-        if hit is None:
+        if hit is None and namespaces.find(namespace, again=True) == place:
             self._offer(place.namespace_id, generation, newest)
         return newest[-limit:]
 

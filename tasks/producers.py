@@ -8,7 +8,7 @@ No worker, and not even the broker, has to be up for a producer to answer; Postg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
@@ -18,7 +18,7 @@ from uuid_utils.compat import uuid7
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.clean import clean_metadata, clean_name
-from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace, message_id
@@ -38,7 +38,9 @@ from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Recall, Stored
 from isotherm.tasks import passes
+from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.observe import emit
+from isotherm.tasks.produce_forget import forget, forget_agent, forget_receipt, forget_session, forget_tenant
 from isotherm.tasks.produce_tier import get, pin, unpin, update
 from isotherm.tasks.publish import after_commit, flush, publish_after_commit, put_back, take_sent
 
@@ -46,6 +48,11 @@ __all__ = [
     "Accepted",
     "cancel",
     "flush",
+    "forget",
+    "forget_agent",
+    "forget_receipt",
+    "forget_session",
+    "forget_tenant",
     "get",
     "operation",
     "pin",
@@ -61,20 +68,6 @@ __all__ = [
 ]
 
 MAX_BATCH = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The answer of a producer.
-
-    Args: operation_id: what to ask about later; ids: of the records, in the order given; new: False when the call
-    repeated an earlier one; written: records that are new or changed.
-    """
-
-    operation_id: UUID
-    ids: tuple[str, ...] = ()
-    new: bool = True
-    written: int = 0
 
 
 def remember(
@@ -168,13 +161,26 @@ def store(
         raise RejectedError(f"from 1 to {MAX_BATCH} records can be stored at once, not {len(pairs)}")
     if len({namespace.bank for namespace, _ in pairs}) > 1:
         raise RejectedError("the records of one call belong to one bank")
+    try:
+        return _store(pairs, key, kind, also)
+    except ErasedError:  # a namespace was forgotten since this process looked up its ids
+        return _store(pairs, key, kind, also)
+
+
+def _store(
+    pairs: Sequence[tuple[Namespace, NewRecord]],
+    key: str | None,
+    kind: str,
+    also: Callable[[Connection, NewOperation], list[Message]] | None,
+) -> Accepted:
     opened = storage.open()
     rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
     _check_pins(rows, opened.settings.max_pinned)
     new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
+    further = None if also is None else lambda conn: also(conn, new)
     try:
-        stored = opened.tier.remember(new, rows, sent, None if also is None else lambda conn: also(conn, new))
+        stored = opened.tier.remember(new, rows, sent, further)
     except BaseException:
         put_back(sent)
         raise
