@@ -119,15 +119,37 @@ class RecordsArchived(Event):
     name: ClassVar[str] = "cold.records_archived"
     records: int
     set_aside: int
+    reasons: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsRestored(Event):
-    """Records came back from cold, byte for byte; `set_aside` counts bodies that do not match their hash."""
+    """Records came back from cold, byte for byte; `set_aside` counts bodies that are missing or do not match their hash."""
 
     name: ClassVar[str] = "tier.records_restored"
     records: int
     set_aside: int
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobsCollected(Event):
+    """Objects that no cold body refers to were removed from the blob store."""
+
+    name: ClassVar[str] = "cold.blobs_collected"
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaExceeded(Event):
+    """A tenant has more than its quota; `over_records` and `over_bytes` are what is to go colder, or out of cold."""
+
+    name: ClassVar[str] = "tier.quota_exceeded"
+    level: ClassVar[str] = "warning"
+    tenant: str | None
+    over_records: int
+    over_bytes: int
+    moves: int
 
 
 @dataclass(frozen=True, slots=True)

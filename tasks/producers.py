@@ -23,17 +23,27 @@ from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace, message_id
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.plan import Move
+from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.pipeline.transcript import TranscriptLine
-from isotherm.storage.postgres import namespaces, operations, outbox, tier_edit, tier_move, tier_recall, tier_write
+from isotherm.storage.postgres import (
+    namespaces,
+    operations,
+    outbox,
+    tier_edit,
+    tier_held,
+    tier_move,
+    tier_recall,
+    tier_write,
+)
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import NewStep
+from isotherm.storage.postgres.tier_held import SetAside
 from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Recall, Stored
@@ -56,6 +66,7 @@ __all__ = [
     "get",
     "operation",
     "pin",
+    "plan",
     "recall",
     "reconcile",
     "remember",
@@ -63,6 +74,7 @@ __all__ = [
     "remember_records",
     "restore",
     "retry",
+    "set_aside",
     "unpin",
     "update",
 ]
@@ -260,6 +272,26 @@ def reconcile(namespace: Namespace, policy: Policy | None = None) -> Accepted:
     storage.open()
     wanted = passes.request(namespaces.resolve(namespace).namespace_id, policy)
     return Accepted(wanted.operation_id, new=wanted.new)
+
+
+def plan(namespace: Namespace, policy: Policy | None = None) -> MigrationPlan:
+    """What a migration pass over a namespace would move now; moves nothing.
+
+    Args: policy: None means the one of the settings. Raises: TransientError when PostgreSQL cannot be reached.
+    """
+    chosen = policy or storage.open().settings.tier
+    place = namespaces.find(namespace)
+    if place is None:
+        return MigrationPlan()
+    with connection() as conn:
+        return passes.planned(conn, place.namespace_id, chosen)
+
+
+def set_aside(tenant: str | None, agent: str | None = None, limit: int = 100) -> list[SetAside]:
+    """Records of a tenant that passes leave alone for now, with the reason, the longest waiting first."""
+    storage.open()
+    with connection() as conn:
+        return tier_held.listed(conn, tenant=tenant, agent=agent, limit=limit)
 
 
 def restore(namespace: Namespace, ids: Sequence[str]) -> Accepted:
