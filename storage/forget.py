@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,8 +15,16 @@ from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.stages import BRAIN_MIRROR
 from isotherm.pipeline.tier.erasure import OUTSIDE, Level
+from isotherm.storage import cold
 from isotherm.storage.opened import Storage
-from isotherm.storage.postgres import namespaces, tier_forget, tier_forget_check, tier_forget_interest
+from isotherm.storage.postgres import (
+    cold_blobs,
+    namespaces,
+    tier_forget,
+    tier_forget_check,
+    tier_forget_interest,
+    tier_forget_ledgers,
+)
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
@@ -25,6 +33,7 @@ from isotherm.storage.postgres.tier_forget import Erasure
 
 # Rows of one transaction, and of one step of a fan of objects.
 _BATCH = 500
+_UPLOAD_ENDED = timedelta(minutes=1)
 
 _OBJECT_IDS = """
 SELECT id FROM brain_objects WHERE namespace_id = %s AND parent_id IS NULL AND deleted_at IS NULL ORDER BY id"""
@@ -75,6 +84,7 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     erasure = _of(operation_id)
     if erasure.level is Level.RECORDS:
         opened.touches.forget(erasure.record_keys)
+        _blobs(opened)
         return Erased(done=True)
     with connection() as conn:
         if running := tier_forget.running_outside(conn, erasure):
@@ -88,6 +98,7 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     mirrors = _clear_graphs(opened, erasure)
     with connection() as conn:
         messages = tuple(tier_forget_interest.of_scope(conn, erasure, opened.patience))
+    _blobs(opened)
     for namespace_id in erasure.namespace_ids:
         opened.tail.invalidate(namespace_id)
     if not budget.spend(lambda: _names(opened, erasure)):
@@ -118,9 +129,28 @@ def _operations(_: Storage, erasure: Erasure) -> int:
 
 def _records(opened: Storage, erasure: Erasure) -> int:
     with connection() as conn:
-        keys = tier_forget.records(conn, erasure, _BATCH)
+        keys = tier_forget.lock_records(conn, erasure, _BATCH)
+        counts = tier_forget.delete_records(conn, keys)
+        # Those that run again are announced by their messages in the outbox.
+        scrubbed, _ = tier_forget_ledgers.scrub(conn, [], erasure.bank_ids, keys, opened.patience)
+        tier_forget.count(conn, erasure, {**counts, "steps": scrubbed})
     opened.touches.forget(keys)
     return len(keys)
+
+
+def _blobs(opened: Storage) -> None:
+    """Remove the objects of bodies that are gone; one whose upload has not ended keeps the erasure waiting for it."""
+    grace = opened.settings.task_time_limit + _UPLOAD_ENDED
+    while True:
+        with connection() as conn:
+            cold_blobs.condemn(conn, grace=grace, limit=_BATCH)
+        with connection() as conn:
+            dead = cold_blobs.dead(conn, _BATCH)
+        gone = cold.collect(opened.blobs, dead)
+        with connection() as conn:
+            cold_blobs.remove(conn, gone)
+        if len(dead) < _BATCH:
+            return
 
 
 def _objects(_: Storage, erasure: Erasure) -> int:

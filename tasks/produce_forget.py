@@ -109,7 +109,7 @@ def _erase(
     counts = tier_forget.delete_records(conn, keys)
     counts |= tier_forget_interest.erase(conn, [place.bank_id], keys=keys)
     messages = tier_forget_interest.restart_runs(conn, [place.bank_id], patience)
-    scrubbed, again = tier_forget_ledgers.scrub(conn, place.namespace_id, place.bank_id, keys, patience)
+    scrubbed, again = tier_forget_ledgers.scrub(conn, [place.namespace_id], [place.bank_id], keys, patience)
     counts["steps"] = scrubbed
     found = {kind: n for kind, n in counts.items() if n}
     tier_forget.begin(conn, new.id, scope, [place.bank_id], [place.namespace_id], keys=keys, counts=found)

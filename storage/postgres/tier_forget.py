@@ -17,7 +17,7 @@ from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.stages import ARCHIVE, BRAIN_MIRROR
+from isotherm.pipeline.stages import BRAIN_MIRROR
 from isotherm.pipeline.tier.erasure import ErasureScope, Level
 from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
@@ -40,6 +40,10 @@ SELECT id FROM unnest(%s::bigint[]) AS g (id) WHERE EXISTS (SELECT 1 FROM brain_
 _TAKE_NAMES = f"""
 UPDATE namespaces SET tenant = {_NAMELESS}, scope = '', agent = id::text, session = NULL, run = NULL, due_at = NULL,
     forgotten_at = now() WHERE id = ANY(%(ids)s)"""
+# A pass over a whole tenant names it.
+_QUOTA_PASSES = """
+DELETE FROM operations AS o USING operation_steps AS s
+WHERE o.namespace_id IS NULL AND o.bank_id IS NULL AND s.operation_id = o.id AND s.input ->> 'tenant' = %(tenant)s"""
 _TAKE_BANK_NAMES = f"""
 UPDATE banks SET tenant = {_NAMELESS}, agent = id::text, forgotten_at = now() WHERE id = ANY(%(ids)s)"""
 
@@ -58,7 +62,7 @@ UPDATE erasures SET counts = counts || (
 WHERE operation_id = %(operation)s"""
 _FINISH = "UPDATE erasures SET finished_at = coalesce(finished_at, now()) WHERE operation_id = %s"
 
-# Runners that write outside of the database cannot be rolled back: their end is waited for.
+# Runners that write to the graph cannot be rolled back: their end is waited for. An upload has a row of its own.
 _RUNNING = """
 SELECT count(*) FROM operation_steps AS s JOIN operations AS o ON o.id = s.operation_id
 WHERE (o.namespace_id = ANY(%(namespaces)s) OR (%(whole)s AND o.bank_id = ANY(%(banks)s)))
@@ -98,6 +102,7 @@ WITH words AS (
 )
 SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM gone WHERE summarized), (SELECT count(*) FROM words),
        (SELECT count(*) FROM cold_bodies WHERE record_key = ANY(%(keys)s)),
+       (SELECT count(*) FROM cold_bodies WHERE record_key = ANY(%(keys)s) AND blob_id IS NOT NULL),
        (SELECT count(*) FROM tier_vectors WHERE record_key = ANY(%(keys)s)),
        (SELECT count(*) FROM tier_moves WHERE record_key = ANY(%(keys)s))"""
 
@@ -166,6 +171,8 @@ def take_names(conn: Connection, operation_id: UUID, scope: ErasureScope) -> lis
     graphs = [namespace_uuid(_named(row[2:])) for row in rows if int(row[0]) in with_objects]
     conn.execute(_TAKE_NAMES, {**values, "ids": ids})
     conn.execute(_TAKE_BANK_NAMES, {**values, "ids": banks})
+    if scope.level is Level.TENANT:
+        conn.execute(_QUOTA_PASSES, values)
     # What a late runner brings to the graph goes there under the name that the namespace has now.
     nameless = [
         namespace_uuid(Namespace(tenant=f"\x01{operation_id}", scope="", agent=str(i))) for i in sorted(with_objects)
@@ -228,8 +235,8 @@ def finish(conn: Connection, erasure: Erasure) -> None:
 
 
 def running_outside(conn: Connection, erasure: Erasure) -> int:
-    """Runners of the scope that are writing to the graph or to the blob store now."""
-    row = conn.execute(_RUNNING, {**erasure.scope, "stages": [BRAIN_MIRROR, ARCHIVE]}).fetchone()
+    """Runners of the scope that are writing to the graph now."""
+    row = conn.execute(_RUNNING, {**erasure.scope, "stages": [BRAIN_MIRROR]}).fetchone()
     return int(row[0]) if row else 0
 
 
@@ -241,13 +248,10 @@ def operations(conn: Connection, erasure: Erasure, limit: int) -> int:
     return int(row[0])
 
 
-def records(conn: Connection, erasure: Erasure, limit: int) -> list[int]:
-    """Erase records of the scope; returns their keys."""
+def lock_records(conn: Connection, erasure: Erasure, limit: int) -> list[int]:
+    """Lock records of the scope; returns their keys."""
     locked = conn.execute(_LOCK_RECORDS, {**erasure.scope, "limit": limit}).fetchall()
-    keys = [int(row[0]) for row in locked]
-    if keys:
-        count(conn, erasure, delete_records(conn, keys))
-    return keys
+    return [int(row[0]) for row in locked]
 
 
 def lock_by_id(conn: Connection, namespace_id: int, ids: Sequence[str]) -> list[int]:
@@ -258,8 +262,8 @@ def lock_by_id(conn: Connection, namespace_id: int, ids: Sequence[str]) -> list[
 
 def delete_records(conn: Connection, keys: Sequence[int]) -> dict[str, int]:
     """Delete locked records with all that hangs on them; returns counts by kind."""
-    row = conn.execute(_RECORDS, {"keys": list(keys)}).fetchone() or (0,) * 6
-    kinds = ("records", "summaries", "words", "cold_bodies", "vectors", "moves")
+    row = conn.execute(_RECORDS, {"keys": list(keys)}).fetchone() or (0,) * 7
+    kinds = ("records", "summaries", "words", "cold_bodies", "blobs", "vectors", "moves")
     return dict(zip(kinds, map(int, row), strict=True))
 
 

@@ -35,7 +35,9 @@ def left_in_tables(conn: Connection, erasure: Erasure) -> Mapping[str, int]:
             found[table] = _count(conn, table, where, values)
     if erasure.level is Level.RECORDS:
         found["tier_records"] = _count(conn, "tier_records", "key = ANY(%(keys)s)", values)
-        found["operation_steps"] = _in_ledgers(conn, erasure)
+        found["operation_steps"] = tier_forget_ledgers.left(
+            conn, erasure.namespace_ids, erasure.bank_ids, erasure.record_keys
+        )
     else:
         found |= {table: _count(conn, table, where, values) for table, where in _OWN.items()}
     return {table: n for table, n in found.items() if n}
@@ -51,11 +53,6 @@ def _where(erasure: Erasure, columns: set[str]) -> str | None:
         whole = " OR (%(whole)s AND bank_id = ANY(%(banks)s))" if "bank_id" in columns else ""
         return f"namespace_id = ANY(%(namespaces)s){whole}"
     return "%(whole)s AND bank_id = ANY(%(banks)s)" if "bank_id" in columns else None
-
-
-def _in_ledgers(conn: Connection, erasure: Erasure) -> int:
-    pairs = [(ns, bank) for ns in erasure.namespace_ids for bank in erasure.bank_ids]
-    return sum(tier_forget_ledgers.left(conn, ns, bank, erasure.record_keys) for ns, bank in pairs)
 
 
 def _count(conn: Connection, table: str, where: str, values: Mapping[str, Any]) -> int:

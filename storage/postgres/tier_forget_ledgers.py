@@ -24,7 +24,8 @@ _NAMED = """(
     OR s.answer -> 'summaries' ?| %(names)s OR s.answer -> 'refused' ?| %(names)s
     OR s.receipt -> 'set_aside' ?| %(names)s)"""
 
-_OF_SCOPE = """(o.namespace_id = %(ns)s OR (o.namespace_id IS NULL AND o.bank_id = %(bank)s))
+# Calls over several sessions name no namespace, and passes over a tenant no bank either.
+_OF_SCOPE = """(o.namespace_id = ANY(%(ns)s) OR (o.namespace_id IS NULL AND (o.bank_id IS NULL OR o.bank_id = ANY(%(bank)s))))
   AND s.stage = ANY(%(stages)s)"""
 
 # Operations before steps, as whoever ends a step locks them.
@@ -67,10 +68,10 @@ SELECT count(*) FROM operation_steps AS s JOIN operations AS o ON o.id = s.opera
 
 
 def scrub(
-    conn: Connection, namespace_id: int, bank_id: int, keys: Sequence[int], patience: Patience
+    conn: Connection, namespace_ids: Sequence[int], bank_ids: Sequence[int], keys: Sequence[int], patience: Patience
 ) -> tuple[int, list[Message]]:
     """Take records out of the steps that name them; returns how many steps, and messages for those that run again."""
-    values = _values(namespace_id, bank_id, keys)
+    values = _values(namespace_ids, bank_ids, keys)
     values["operations"] = [row[0] for row in conn.execute(_LOCK, values).fetchall()]
     if not values["operations"]:
         return 0, []
@@ -84,16 +85,16 @@ def scrub(
     return len(rows), messages
 
 
-def left(conn: Connection, namespace_id: int, bank_id: int, keys: Sequence[int]) -> int:
+def left(conn: Connection, namespace_ids: Sequence[int], bank_ids: Sequence[int], keys: Sequence[int]) -> int:
     """How many steps name one of the records."""
-    row = conn.execute(_LEFT, _values(namespace_id, bank_id, keys)).fetchone()
+    row = conn.execute(_LEFT, _values(namespace_ids, bank_ids, keys)).fetchone()
     return int(row[0]) if row else 0
 
 
-def _values(namespace_id: int, bank_id: int, keys: Sequence[int]) -> dict[str, Any]:
+def _values(namespace_ids: Sequence[int], bank_ids: Sequence[int], keys: Sequence[int]) -> dict[str, Any]:
     return {
-        "ns": namespace_id,
-        "bank": bank_id,
+        "ns": list(namespace_ids),
+        "bank": list(bank_ids),
         "keys": list(keys),
         "names": [str(key) for key in keys],
         "stages": list(_STAGES),

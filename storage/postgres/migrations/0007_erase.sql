@@ -4,6 +4,7 @@ CREATE INDEX tier_records_pinned ON tier_records (namespace_id) WHERE pinned;
 -- An erasure finds the operations of its scope by these, and so does the check of every name that is deleted.
 CREATE INDEX operations_by_namespace ON operations (namespace_id) WHERE namespace_id IS NOT NULL;
 CREATE INDEX operations_by_bank ON operations (bank_id) WHERE bank_id IS NOT NULL;
+CREATE INDEX operations_of_many ON operations (bank_id) WHERE namespace_id IS NULL;
 
 -- Whose names are erased already, and whose rows follow. Nothing finds such a row by a name any more.
 ALTER TABLE namespaces ADD COLUMN forgotten_at timestamptz;
