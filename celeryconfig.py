@@ -7,9 +7,12 @@ from isotherm.storage import servers
 from isotherm.storage.settings import settings
 
 _settings = settings()
-_seconds = {name: getattr(_settings, name).total_seconds() for name in ("tick", "touch_tick", "reconcile_tick")}
+_seconds = {
+    name: getattr(_settings, name).total_seconds() for name in ("tick", "touch_tick", "reconcile_tick", "quota_tick")
+}
 _PURGE_S = 3_600.0
 _FOLD_S = 5.0
+_COLLECT_S = 300.0
 
 broker_url = servers.broker_url(_settings)
 result_backend = servers.result_url(_settings)
@@ -69,6 +72,7 @@ imports = (
     "isotherm.tasks.tier",
     "isotherm.tasks.cold",
     "isotherm.tasks.embed",
+    "isotherm.tasks.forget",
     "isotherm.tasks.ticks",
     "isotherm.tasks.brain",
     "isotherm.tasks.interest",
@@ -87,6 +91,8 @@ beat_schedule = {
     stages.TOUCH: _every(stages.TOUCH, _seconds["touch_tick"]),
     stages.DUE: _every(stages.DUE, _seconds["reconcile_tick"]),
     stages.PURGE: _every(stages.PURGE, _PURGE_S),
+    stages.COLLECT: _every(stages.COLLECT, _COLLECT_S),
+    stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
 }
 beat_max_loop_interval = 5

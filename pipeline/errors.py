@@ -13,8 +13,23 @@ class RejectedError(IsothermError):
     """The same call can never succeed: invalid input, an unknown record, a key that was used with another body."""
 
 
+class VersionConflictError(RejectedError):
+    """The record has another version than the caller saw; reading it again shows what to do.
+
+    Args: version: the one it has.
+    """
+
+    def __init__(self, version: int, expected: int) -> None:
+        super().__init__(f"the record has version {version}, not {expected}")
+        self.version = version
+
+
 class UnavailableError(TransientError):
     """A server this call needs cannot be reached or does not fit (too old, missing extension); the message says which."""
+
+
+class ErasedError(TransientError):
+    """The namespace of a write was erased between the look at its name and the write; the same call makes it anew."""
 
 
 class LostLeaseError(IsothermError):

@@ -28,6 +28,43 @@ class RecordsRemembered(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordUpdated(Event):
+    """A record was changed by its caller; `reworded`: it is found by another text; `lifted`: it came back from cold."""
+
+    name: ClassVar[str] = "tier.record_updated"
+    reworded: bool
+    lifted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsPinned(Event):
+    """Records are kept out of cold; `restoring` counts those that come back from there for it."""
+
+    name: ClassVar[str] = "tier.records_pinned"
+    records: int
+    restoring: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsUnpinned(Event):
+    """Records may be moved by passes again."""
+
+    name: ClassVar[str] = "tier.records_unpinned"
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryForgotten(Event):
+    """Everything of a scope was erased, and a look everywhere found nothing more. Its names are not told."""
+
+    name: ClassVar[str] = "tier.memory_forgotten"
+    scope: str
+    records: int
+    objects: int
+    interests: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsIndexed(Event):
     """The words of records can be searched."""
 
@@ -82,15 +119,37 @@ class RecordsArchived(Event):
     name: ClassVar[str] = "cold.records_archived"
     records: int
     set_aside: int
+    reasons: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsRestored(Event):
-    """Records came back from cold, byte for byte; `set_aside` counts bodies that do not match their hash."""
+    """Records came back from cold, byte for byte; `set_aside` counts bodies that are missing or do not match their hash."""
 
     name: ClassVar[str] = "tier.records_restored"
     records: int
     set_aside: int
+    reasons: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class BlobsCollected(Event):
+    """Objects that no cold body refers to were removed from the blob store."""
+
+    name: ClassVar[str] = "cold.blobs_collected"
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaExceeded(Event):
+    """A tenant has more than its quota; `over_records` and `over_bytes` are what is to go colder, or out of cold."""
+
+    name: ClassVar[str] = "tier.quota_exceeded"
+    level: ClassVar[str] = "warning"
+    tenant: str | None
+    over_records: int
+    over_bytes: int
+    moves: int
 
 
 @dataclass(frozen=True, slots=True)

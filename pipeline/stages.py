@@ -21,6 +21,7 @@ ARCHIVE = "cold.archive"
 RESTORE = "tier.restore"
 REPORT = "tier.report"
 TIER_EMBED = "tier.embed"
+FORGET = "tier.forget"
 
 BRAIN_EMBED = "brain.embed"
 BRAIN_MIRROR = "brain.mirror"
@@ -43,6 +44,7 @@ STAGES = MappingProxyType(
         RESTORE: Queue.DB,
         REPORT: Queue.DB,
         TIER_EMBED: Queue.LLM,
+        FORGET: Queue.DB,
         BRAIN_EMBED: Queue.LLM,
         BRAIN_MIRROR: Queue.GRAPH,
         EXTRACT: Queue.LLM,
@@ -61,8 +63,12 @@ TOUCH = "tier.touch"
 REFRESH = "tier.refresh"
 DUE = "tier.due"
 BRAIN_FOLD = "brain.fold"
+COLLECT = "cold.collect"
+QUOTAS = "tier.quotas"
 
 # Short, idempotent and not durable: the next tick does what a lost one did not.
-TICKS = MappingProxyType(dict.fromkeys((RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD), Queue.MAINTENANCE))
+TICKS = MappingProxyType(
+    dict.fromkeys((RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, COLLECT, QUOTAS), Queue.MAINTENANCE)
+)
 
 ROUTES = MappingProxyType({**STAGES, **TICKS})

@@ -7,7 +7,9 @@ import threading
 from dataclasses import dataclass
 from functools import partial
 
+from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.storage import servers
+from isotherm.storage.blobs.factory import blob_store
 from isotherm.storage.brain import BrainMemory
 from isotherm.storage.graph.postgres import PostgresGraph
 from isotherm.storage.interest import InterestMemory
@@ -32,6 +34,7 @@ class Storage:
     touches: Touches
     brain: BrainMemory
     interest: InterestMemory
+    blobs: BlobStore
 
     @property
     def patience(self) -> Patience:
@@ -68,10 +71,11 @@ def _open(chosen: Settings) -> Storage:
     redis = client.open_client(servers.redis_url(chosen))
     tail = Tail(redis, prefix=chosen.redis_prefix, ttl=chosen.tail_ttl)
     touches = Touches(redis, prefix=chosen.redis_prefix)
-    tier = TierMemory(tail, touches, patience(chosen), partial(factory.query_embedder, chosen))
+    blobs = blob_store(chosen)
+    tier = TierMemory(tail, touches, patience(chosen), partial(factory.query_embedder, chosen), blobs=blobs)
     brain = BrainMemory(PostgresGraph(), partial(factory.query_embedder, chosen), patience(chosen))
     interest = InterestMemory(partial(factory.query_embedder, chosen))
-    _State.opened = Storage(chosen, tier, tail, touches, brain, interest)
+    _State.opened = Storage(chosen, tier, tail, touches, brain, interest, blobs)
     return _State.opened
 
 

@@ -16,6 +16,7 @@ from pydantic_settings.exceptions import SettingsError
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.quotas import Quota
 
 
 def _seconds(value: object) -> object:
@@ -78,6 +79,7 @@ class Settings(BaseSettings):
     tick: Duration = Field(timedelta(seconds=2), description="Pace of relay and sweeper")
     touch_tick: Duration = Field(timedelta(seconds=10), description="Pace of applying counted accesses")
     reconcile_tick: Duration = Field(timedelta(seconds=60), description="Pace of looking for namespaces that are due")
+    quota_tick: Duration = Field(timedelta(minutes=5), description="Pace of comparing tenants with their quotas")
     keep_steps: Duration = Field(timedelta(days=7), description="How long steps stay after their operation ended")
     keep_operations: Duration = Field(timedelta(days=30), description="How long ended operations and their keys stay")
     task_time_limit: Duration = Field(timedelta(minutes=10), description="Hard limit of one task")
@@ -86,8 +88,29 @@ class Settings(BaseSettings):
     max_content: int = Field(1_048_576, ge=1, description="Largest text of a record, in bytes of UTF-8")
     max_metadata: int = Field(65_536, ge=2, description="Largest metadata of a record, in bytes of JSON")
     tail_ttl: Duration = Field(timedelta(seconds=60), description="How long a hot tail stays in Redis unused")
+    max_pinned: int | None = Field(1_000, ge=0, description="Most pinned records of one namespace; unset: any number")
     cold_min_bytes: int = Field(4096, ge=1, description="Below this a record goes cold whole: its text is its summary")
     cold_summary_chars: int = Field(512, ge=16, description="Longest summary of a cold record, in characters")
+    cold_summarizer: Literal["auto", "truncate"] = Field(
+        "auto", description="Who summarizes: the chat model where there is one, or the beginning of the text always"
+    )
+    cold_refused: Literal["wait", "truncate"] = Field(
+        "wait", description="When a model's summary is worth nothing: the record waits, warm, or its beginning serves"
+    )
+    hold_base: Duration = Field(
+        timedelta(minutes=10), description="How long a record that a pass could not move is left alone; doubles"
+    )
+    hold_cap: Duration = Field(timedelta(days=1), description="Longest time such a record is left alone")
+
+    blob_store: Literal["folder", "s3"] = Field("folder", description="Where large bodies of cold records are kept")
+    blob_min_bytes: int = Field(16_384, ge=1, description="From this size on a compressed body goes to the blob store")
+    blob_dir: Path | None = Field(None, description="Folder of the blob store; unset: blobs below data_dir")
+    s3_bucket: str | None = Field(None, description="Bucket of the blob store; it must exist")
+    s3_prefix: str | None = Field(None, description="Folder within the bucket")
+    s3_endpoint: str | None = Field(None, description="Base URL of an S3-compatible server; unset: Amazon's")
+    s3_region: str = Field("us-east-1", description="Region of the bucket")
+    s3_access_key: SecretStr | None = Field(None, description="Access key; unset: what the machine's role provides")
+    s3_secret_key: SecretStr | None = Field(None, description="Secret key")
 
     embedder: Literal["auto", "offline", "openai", "none"] = Field(
         "auto", description="Sentence vectors: the offline model (auto: where it is installed), an HTTP server, or none"
@@ -107,6 +130,10 @@ class Settings(BaseSettings):
     redactor: Literal["none", "secrets"] = Field("none", description="What takes secrets out before anything is stored")
 
     tier: Policy = Field(Policy(), description="Capacities and ages of the tiers, as JSON")
+    quotas: dict[str, Quota] = Field(
+        {},
+        description='Quotas by tenant, as JSON: {"acme": {"records": 100000, "bytes": null}}; "*": every other tenant',
+    )
     metrics_port: int | None = Field(None, ge=1, le=65535, description="Loopback port of the worker's Prometheus page")
     log_json: bool = Field(default=True, description="Logs as JSON lines; off: for people")
 

@@ -6,18 +6,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from isotherm.pipeline import text
-from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.ports import Embedder
+from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.ranking import Lexical, ScoreParts, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
+from isotherm.storage import cold
 from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_write
+from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
@@ -57,6 +61,7 @@ class Recall:
 
 
 Also = Callable[[Connection], list[Message]]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +93,20 @@ class TierMemory:
     """Reads and writes of tiered memory in this process; the pool must be open.
 
     Args: tail, touches: the Redis side; patience: how long the background work of a write is retried; embedder: gives the
-    model that embeds queries, None to go without vectors.
+    model that embeds queries, None to go without vectors; blobs: where large bodies of cold records are.
     """
 
     def __init__(
-        self, tail: Tail, touches: Touches, patience: Patience, embedder: Callable[[], Embedder | None] = _no_embedder
+        self,
+        tail: Tail,
+        touches: Touches,
+        patience: Patience,
+        embedder: Callable[[], Embedder | None] = _no_embedder,
+        *,
+        blobs: BlobStore,
     ) -> None:
         self._tail = tail
+        self._blobs = blobs
         self._touches = touches
         self._patience = patience
         self._embedder = embedder
@@ -124,6 +136,25 @@ class TierMemory:
             self._conclude(generations, None, rows)
             raise
         return Stored(done, [*done.messages, *messages], partial(self._conclude, generations, done, rows))
+
+    def change(
+        self, namespace_ids: Sequence[int], trace_id: UUID, write: Callable[[Connection], tuple[T, list[Message]]]
+    ) -> tuple[T, list[Message]]:
+        """Run a transaction that changes or removes records in place; readers of the hot tails see its outcome at once.
+
+        Args: write: in the transaction; returns its outcome and messages. Returns: both, to publish after.
+        Raises: what `write` raises; TransientError when PostgreSQL cannot be reached.
+        """
+        generations = self._announce(set(namespace_ids))
+        untold = sorted(ns for ns, generation in generations.items() if generation is None)
+        try:
+            with connection() as conn:
+                done, messages = write(conn)
+                if untold:
+                    messages = [*messages, refresh_tails(conn, trace_id, untold, delay=self._patience.grace)]
+        finally:
+            self._conclude(generations, None, ())
+        return done, messages
 
     def recall(
         self,
@@ -178,7 +209,7 @@ class TierMemory:
         if hit is not None and all(record.content is not None for record in hit):
             return hit
         newest = self._newest(namespace, MOST)
-        if hit is None:
+        if hit is None and namespaces.find(namespace, again=True) == place:
             self._offer(place.namespace_id, generation, newest)
         return newest[-limit:]
 
@@ -189,6 +220,17 @@ class TierMemory:
         if record_id not in found:
             raise RejectedError("no such record in this namespace")
         return found[record_id][1]
+
+    def original(self, namespace: Namespace, record_id: str) -> str | None:
+        """The whole text of a record at any tier, None when what is stored of it is missing or damaged.
+
+        Raises: RejectedError when the namespace has no such record; TransientError when a server cannot be reached.
+        """
+        with connection() as conn:
+            found = tier_recall.stored(conn, namespace, record_id)
+        if found is None:
+            raise RejectedError("no such record in this namespace")
+        return self._whole(*found)
 
     def _near(self, query: str) -> tuple[Near | None, tuple[str, ...]]:
         """The query as a vector, and what the answer must say when there is none although there should be."""
@@ -205,7 +247,21 @@ class TierMemory:
 
     def _newest(self, namespace: Namespace, limit: int) -> list[TailRecord]:
         with connection() as conn:
-            return [TailRecord(*row) for row in tier_recall.newest(conn, namespace, limit)]
+            rows = tier_recall.newest(conn, namespace, limit)
+        return [
+            TailRecord(r.id, r.key, r.role, r.created_at, self._replayed(r.content, r.stored), r.metadata) for r in rows
+        ]
+
+    def _replayed(self, content: str | None, stored: StoredBody) -> str | None:
+        """The text of a record, None as well while the blob store is away: the others of the tail are worth having."""
+        try:
+            return self._whole(content, stored)
+        except TransientError:
+            return None
+
+    def _whole(self, content: str | None, stored: StoredBody) -> str | None:
+        """The text of a record wherever it is, None when what is stored of it is missing or damaged."""
+        return content if content is not None else cold.text(stored, self._blobs)
 
     def _offer(self, namespace_id: int, generation: str, newest: Sequence[TailRecord]) -> None:
         try:

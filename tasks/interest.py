@@ -6,12 +6,16 @@ it. A part that failed for good has no answer: the next stage keeps its points a
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.events import CandidatesExtracted, CandidatesFolded, GroupsJudged
 from isotherm.pipeline.interest import codec, s1
 from isotherm.pipeline.interest.candidates import Point
 from isotherm.pipeline.interest.pairs import relate_by_rules
 from isotherm.pipeline.interest.windows import Window, windows
+from isotherm.storage import cold
 from isotherm.storage.postgres import interest_session, interest_steps, steps
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import connection
@@ -59,7 +63,9 @@ def _parts(step: ClaimedStep, who: Readers) -> list[Json]:
 
 def _extract_part(step: ClaimedStep, part: Json, who: Readers) -> None:
     with connection() as conn:
-        said = interest_session.messages(conn, int(part["namespace_id"]), part["keys"], int(part["first"]))
+        found = interest_session.messages(conn, int(part["namespace_id"]), part["keys"], int(part["first"]))
+    blobs = storage.open().blobs
+    said = [m if at is None else replace(m, text=cold.text_or_summary(at, blobs)) for m, at in found]
 
     def read(window: Window) -> tuple[list[Json], bool]:
         candidates, failed = who.extract(window)

@@ -18,20 +18,24 @@ from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.plan import Move
+from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
-from isotherm.storage.postgres import namespaces, operations, outbox, tier_move, tier_recall
+from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_move, tier_recall
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import NewStep
+from isotherm.storage.postgres.tier_held import SetAside
 from isotherm.storage.tier import Recall
 from isotherm.tasks import passes
+from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.produce_brain import expand, knowledge, link, put, put_many, read, search, soft_delete, unlink
+from isotherm.tasks.produce_forget import forget, forget_agent, forget_receipt, forget_session, forget_tenant
 from isotherm.tasks.produce_interest import contradictions, ingest_session, interests, recall_interests
-from isotherm.tasks.produce_records import MAX_BATCH, Accepted, remember, remember_messages, remember_records
+from isotherm.tasks.produce_records import MAX_BATCH, remember, remember_messages, remember_records
+from isotherm.tasks.produce_tier import get, pin, unpin, update
 from isotherm.tasks.publish import flush, publish_after_commit
 
 __all__ = [
@@ -41,11 +45,19 @@ __all__ = [
     "contradictions",
     "expand",
     "flush",
+    "forget",
+    "forget_agent",
+    "forget_receipt",
+    "forget_session",
+    "forget_tenant",
+    "get",
     "ingest_session",
     "interests",
     "knowledge",
     "link",
     "operation",
+    "pin",
+    "plan",
     "put",
     "put_many",
     "read",
@@ -58,8 +70,11 @@ __all__ = [
     "restore",
     "retry",
     "search",
+    "set_aside",
     "soft_delete",
     "unlink",
+    "unpin",
+    "update",
 ]
 
 
@@ -89,6 +104,26 @@ def reconcile(namespace: Namespace, policy: Policy | None = None) -> Accepted:
     storage.open()
     wanted = passes.request(namespaces.resolve(namespace).namespace_id, policy)
     return Accepted(wanted.operation_id, new=wanted.new)
+
+
+def plan(namespace: Namespace, policy: Policy | None = None) -> MigrationPlan:
+    """What a migration pass over a namespace would move now; moves nothing.
+
+    Args: policy: None means the one of the settings. Raises: TransientError when PostgreSQL cannot be reached.
+    """
+    chosen = policy or storage.open().settings.tier
+    place = namespaces.find(namespace)
+    if place is None:
+        return MigrationPlan()
+    with connection() as conn:
+        return passes.planned(conn, place.namespace_id, chosen)
+
+
+def set_aside(tenant: str | None, agent: str | None = None, limit: int = 100) -> list[SetAside]:
+    """Records of a tenant that passes leave alone for now, with the reason, the longest waiting first."""
+    storage.open()
+    with connection() as conn:
+        return tier_held.listed(conn, tenant=tenant, agent=agent, limit=limit)
 
 
 def restore(namespace: Namespace, ids: Sequence[str]) -> Accepted:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import structlog
@@ -13,6 +13,7 @@ from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.events import (
+    BlobsCollected,
     MessagesRelayed,
     PassesRequested,
     RowsPurged,
@@ -21,7 +22,10 @@ from isotherm.pipeline.events import (
     TouchesApplied,
 )
 from isotherm.pipeline.payloads import TailRefresh
-from isotherm.storage.postgres import outbox, sweep, tier_plan, tier_touch
+from isotherm.pipeline.tier.quotas import is_over, quota_of
+from isotherm.storage import cold
+from isotherm.storage.postgres import cold_blobs, outbox, sweep, tier_plan, tier_touch
+from isotherm.storage.postgres import quotas as quota_rows
 from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import broker, passes
 from isotherm.tasks.app import app
@@ -33,6 +37,8 @@ log = structlog.get_logger("isotherm")
 # One tick publishes or takes back at most this many before it makes room for other work.
 _BATCH = 200
 _BATCHES = 25
+# What a task may need beyond its time limit to be stopped.
+_UPLOAD_ENDED = timedelta(minutes=1)
 
 Tick = Callable[..., dict[str, Any]]
 
@@ -160,3 +166,45 @@ def refresh(payload: dict[str, Any]) -> dict[str, Any]:
         opened.tail.invalidate(namespace_id)
     emit(TailsRefreshed(len(wanted.namespace_ids)))
     return {"namespaces": len(wanted.namespace_ids)}
+
+
+@tick(stages.COLLECT)
+def collect() -> dict[str, Any]:
+    """Remove objects that no cold body refers to from the blob store.
+
+    An upload ends with its task, so one that has not become live by then never will.
+    """
+    opened = storage.open()
+    removed = 0
+    for _ in range(_BATCHES):
+        with connection() as conn:
+            cold_blobs.condemn(conn, grace=opened.settings.task_time_limit + _UPLOAD_ENDED, limit=_BATCH)
+        with connection() as conn:
+            dead = cold_blobs.dead(conn, _BATCH)
+        gone = cold.collect(opened.blobs, dead)
+        with connection() as conn:
+            removed += cold_blobs.remove(conn, gone)
+        if len(dead) < _BATCH:
+            break
+    if removed:
+        emit(BlobsCollected(removed))
+    return {"objects": removed}
+
+
+@tick(stages.QUOTAS)
+def hold_quotas() -> dict[str, Any]:
+    """Ask for a pass over every tenant that has more than its quota."""
+    quotas = storage.open().settings.quotas
+    if not quotas:
+        return {"tenants": 0}
+    with connection() as conn:
+        tenants = quota_rows.tenants(conn)
+    requested = 0
+    for tenant in tenants:
+        quota = quota_of(quotas, tenant)
+        if quota is not None:
+            with connection() as conn:
+                usage = quota_rows.usage(conn, tenant)
+            if is_over(usage, quota, storage.open().settings.tier):
+                requested += passes.request_quota(tenant, quota).new
+    return {"tenants": requested}

@@ -10,19 +10,27 @@ from isotherm.pipeline import stages, text
 from isotherm.pipeline.events import (
     MigrationPlanned,
     MigrationReported,
+    QuotaExceeded,
     RecordsIndexed,
     RecordsMoved,
     RecordsRestored,
 )
 from isotherm.pipeline.payloads import FanOut, StepRef
-from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, plan_batches, plan_migration
+from isotherm.pipeline.tier.cold import ModelSummarizer
+from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, plan_batches
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.storage.postgres import operations, outbox, steps, tier_index, tier_move, tier_plan
+from isotherm.pipeline.tier.quotas import Quota, excess, plan_quota
+from isotherm.storage import cold
+from isotherm.storage.models import factory
+from isotherm.storage.postgres import operations, outbox, quotas, steps, tier_index, tier_move, tier_plan
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
+from isotherm.storage.postgres.tier_held import Patience
 from isotherm.storage.tier import refresh_tails
+from isotherm.tasks import passes
 from isotherm.tasks.canvas import FAN_OUT
+from isotherm.tasks.cold import summarizer_of
 from isotherm.tasks.publish import publish_and_remove
 from isotherm.tasks.stage import claimed, stage_task, tell
 
@@ -32,6 +40,8 @@ _STAGES_OF_KIND = {
     BatchKind.RESTORE: stages.RESTORE,
     BatchKind.ARCHIVE: stages.ARCHIVE,
 }
+# Summaries of one step, when a model writes them.
+_PER_MODEL_STEP = 8
 _REPORTED = (stages.MIGRATE, stages.RESTORE, stages.ARCHIVE)
 
 
@@ -51,22 +61,50 @@ def index(payload: dict[str, Any]) -> dict[str, Any]:
 
 @stage_task(stages.PLAN)
 def plan(payload: dict[str, Any]) -> dict[str, Any]:
-    """Decide what a pass over one namespace moves, and write the steps that move it."""
+    """Decide what a pass over one namespace, or over a tenant for its quota, moves, and write the steps that move it."""
     with claimed(payload) as step:
         policy = Policy.parse(step.input["policy"])
-        namespace_id = int(step.input["namespace_id"])
+        over: QuotaExceeded | None = None
         with connection() as conn:
-            tier_plan.begin_pass(conn, namespace_id)
-            now = datetime.now(UTC)
-            planned = plan_migration(tier_plan.snapshot(conn, namespace_id, policy, now), policy, now)
-            batches = plan_batches(planned, policy.batch_size)
+            if "quota" in step.input:
+                planned, over = _quota_plan(conn, step, policy)
+            else:
+                tier_plan.begin_pass(conn, int(step.input["namespace_id"]))
+                planned = passes.planned(conn, int(step.input["namespace_id"]), policy)
+            batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size())
             messages = [_fan_out(conn, step, batches)] if batches else []
             if not batches:
-                tier_plan.finish_pass(conn, namespace_id, policy, moved=0, held_until=planned.held_until)
+                _finish_pass(conn, step, policy, moved=0, held_until=planned.held_until)
             step.settle(conn, _plan_receipt(planned, batches), is_result=not batches)
         publish_and_remove(messages)
+        if over is not None:
+            tell(step, over)
         tell(step, MigrationPlanned(len(planned.moves), len(batches), planned.truncated))
     return step.receipt
+
+
+def _quota_plan(conn: Connection, step: ClaimedStep, policy: Policy) -> tuple[MigrationPlan, QuotaExceeded]:
+    tenant, quota, now = step.input["tenant"], Quota.parse(step.input["quota"]), datetime.now(UTC)
+    usage = quotas.usage(conn, tenant)
+    weakest = quotas.weakest(conn, tenant, most=policy.max_moves, cold=policy.evicts, now=now)
+    planned = plan_quota(usage, weakest, quota, policy, now)
+    over = excess(usage, quota, cold=policy.evicts)
+    return planned, QuotaExceeded(tenant, over.records, over.bytes, len(planned.moves))
+
+
+def _finish_pass(
+    conn: Connection, step: ClaimedStep, policy: Policy, *, moved: int, held_until: datetime | None = None
+) -> None:
+    """A pass over a namespace notes when it is due again; quotas are looked at by a tick of their own."""
+    namespace_id = step.input.get("namespace_id")
+    if namespace_id is not None:
+        tier_plan.finish_pass(conn, int(namespace_id), policy, moved=moved, held_until=held_until)
+
+
+def _archive_size() -> int | None:
+    """A model takes seconds for a summary; the beginning of a text takes nothing."""
+    is_model = isinstance(summarizer_of(storage.open().settings), ModelSummarizer)
+    return _PER_MODEL_STEP if is_model else None
 
 
 def _plan_receipt(planned: MigrationPlan, batches: list[Batch]) -> dict[str, Any]:
@@ -85,7 +123,7 @@ def _fan_out(conn: Connection, step: ClaimedStep, batches: list[Batch]) -> Messa
             new.append(NewStep(stages.SUMMARIZE, moves, unit))
             waits = (f"{stages.SUMMARIZE}/{unit}",)
         new.append(NewStep(_STAGES_OF_KIND[batch.kind], moves, unit, waits))
-    report_input = {"namespace_id": step.input["namespace_id"], "policy": step.input["policy"]}
+    report_input = {"namespace_id": step.input.get("namespace_id"), "policy": step.input["policy"]}
     new.append(NewStep(stages.REPORT, report_input, waits_for=(*_REPORTED, stages.SUMMARIZE)))
     ids = steps.add(conn, step.operation_id, new, retry_for=patience.retry_for, nudge_after=patience.nudge_after)
     lines: dict[str, list[StepRef]] = {}
@@ -108,7 +146,7 @@ def migrate(payload: dict[str, Any]) -> dict[str, Any]:
     with claimed(payload) as step:
         with connection() as conn:
             moved = tier_move.shift(conn, step.operation_id, tier_move.decode(step.input["moves"]))
-            messages = _tails_without(conn, step, evicted=any(m.target is None for m in moved.moves))
+            messages = _tails_without(conn, step, moved.left)
             step.settle(conn, moved.receipt())
         publish_and_remove(messages)
         counts = {name: step.receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
@@ -116,22 +154,53 @@ def migrate(payload: dict[str, Any]) -> dict[str, Any]:
     return step.receipt
 
 
-def _tails_without(conn: Connection, step: ClaimedStep, *, evicted: bool) -> list[Message]:
+def _tails_without(conn: Connection, step: ClaimedStep, namespace_ids: list[int]) -> list[Message]:
     """What was evicted must not be replayed from the hot tail: its drop leaves with the eviction."""
-    if not evicted or step.namespace_id is None:
-        return []
-    return [refresh_tails(conn, step.trace_id, [step.namespace_id])]
+    return [refresh_tails(conn, step.trace_id, namespace_ids)] if namespace_ids else []
 
 
 @stage_task(stages.RESTORE)
 def restore(payload: dict[str, Any]) -> dict[str, Any]:
     """Bring a batch of cold records back, byte for byte."""
     with claimed(payload) as step:
+        opened = storage.open()
+        chosen = opened.settings
+        moves = tier_move.decode(step.input["moves"])
+        fetched = cold.fetch(moves, opened.blobs)
+        embeds = factory.embedder(chosen) is not None
         with connection() as conn:
-            moved = tier_move.restore(conn, step.operation_id, tier_move.decode(step.input["moves"]))
+            moved = tier_move.restore(
+                conn,
+                step.operation_id,
+                moves,
+                fetched=fetched,
+                embeds=embeds,
+                patience=Patience(chosen.hold_base, chosen.hold_cap),
+            )
+            messages = _embed_again(conn, step, moved.unembedded)
             step.settle(conn, moved.receipt(), is_result=True)
-        tell(step, RecordsRestored(len(moved.moves), len(moved.set_aside)))
+        publish_and_remove(messages)
+        tell(step, RecordsRestored(len(moved.moves), len(moved.set_aside), step.receipt["reasons"]))
     return step.receipt
+
+
+def _embed_again(conn: Connection, step: ClaimedStep, keys: list[int]) -> list[Message]:
+    """Texts that came back get their vectors in a step of the same operation."""
+    if not keys:
+        return []
+    patience = storage.open().patience
+    new = NewStep(stages.TIER_EMBED, {"keys": keys}, step.unit)
+    ids = steps.add(conn, step.operation_id, [new], retry_for=patience.retry_for, nudge_after=patience.nudge_after)
+    return [
+        outbox.announce(
+            conn,
+            stages.TIER_EMBED,
+            ids[0],
+            operation_id=step.operation_id,
+            trace_id=step.trace_id,
+            delay=patience.grace,
+        )
+    ]
 
 
 @stage_task(stages.REPORT)
@@ -144,7 +213,7 @@ def report(payload: dict[str, Any]) -> dict[str, Any]:
             totals = _totals([s.receipt or {} for s in parts if s.state == "done"])
             totals["unfinished"] = sum(s.state != "done" for s in parts)
             moved = totals["promoted"] + totals["demoted"] + totals["evicted"]
-            tier_plan.finish_pass(conn, int(step.input["namespace_id"]), policy, moved=moved)
+            _finish_pass(conn, step, policy, moved=moved)
             step.settle(conn, totals, is_result=True)
         tell(step, MigrationReported(**totals))
     return step.receipt

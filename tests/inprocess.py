@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from isotherm import storage
 from isotherm.pipeline import text
 from isotherm.pipeline.tier.records import searchable_text
+from isotherm.storage import cold as stored_cold
+from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.pool import fetch_all
-from isotherm.storage.postgres.tier_move import original
-from isotherm.tasks import brain, cold, embed, interest, interest_decide, producers, tier
+from isotherm.tasks import brain, cold, embed, forget, interest, interest_decide, producers, tier
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -23,7 +25,7 @@ WHERE s.state = 'pending' AND (%(operation)s::uuid IS NULL OR s.operation_id = %
 ORDER BY s.id LIMIT 1"""
 
 STAGES = {task.name: task for task in (tier.index, tier.plan, tier.migrate, tier.restore, tier.report, cold.summarize,
-                                       cold.archive, embed.embed)}  # fmt: skip
+                                       cold.archive, embed.embed, forget.forget)}  # fmt: skip
 STAGES |= {task.name: task for task in (brain.embed, brain.mirror)}
 STAGES |= {task.name: task for task in (interest.extract, interest.fold, interest.judge, interest_decide.cluster,
                                         interest_decide.adjudicate, interest_decide.persist)}  # fmt: skip
@@ -57,8 +59,10 @@ def check_database() -> None:
         postings.setdefault(key, set()).add((bank, term, namespace))
     rows = fetch_all(
         """SELECT r.key, r.bank_id, r.namespace_id, r.tier, r.content, r.summary, r.metadata, r.content_sha256,
-                  r.size_bytes, r.terms, r.indexed, r.version, r.access_count, r.heat_log, b.body, b.raw_bytes
-           FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key"""
+                  r.size_bytes, r.terms, r.indexed, r.version, r.access_count, r.heat_log, b.record_key IS NOT NULL,
+                  b.body, b.raw_bytes, o.object_key
+           FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key
+           LEFT JOIN cold_blobs AS o ON o.id = b.blob_id"""
     )
     for row in rows:
         _check_record(row, postings.pop(row[0], set()))
@@ -67,17 +71,22 @@ def check_database() -> None:
     assert fetch_all(orphans) == [(0,)]
     jumps = "SELECT record_key, source, target FROM tier_moves WHERE abs(source - target) <> 1 AND target > 0"
     assert fetch_all(jumps) == []
+    referred = (
+        "SELECT b.blob_id IS NOT NULL FROM cold_blobs AS o LEFT JOIN cold_bodies AS b ON b.blob_id = o.id WHERE {}"
+    )
+    assert {row[0] for row in fetch_all(referred.format("o.state = 'live'"))} <= {True}
+    assert {row[0] for row in fetch_all(referred.format("o.state <> 'live'"))} <= {False}
 
 
 def _check_record(row: tuple[Any, ...], postings: set[tuple[int, int, int]]) -> None:
-    (key, bank, namespace, rank, content, summary, metadata, sha, size, terms, indexed, version, accesses, heat_log, body,
-     raw_bytes) = row  # fmt: skip
+    (key, bank, namespace, rank, content, summary, metadata, sha, size, terms, indexed, version, accesses, heat_log,
+     has_body, body, raw_bytes, object_key) = row  # fmt: skip
     if rank > 1:
         whole, found_by = content, searchable_text(content, metadata)
-        assert body is None, key
+        assert not has_body, key
     else:
-        whole = original(summary, body, raw_bytes, sha)
-        found_by = summary if body is not None else searchable_text(summary, metadata)
+        whole = stored_cold.text(StoredBody(summary, body, raw_bytes, sha, object_key), storage.open().blobs)
+        found_by = summary if has_body else searchable_text(summary, metadata)
     if whole is not None:  # a damaged body is somebody's test
         assert hashlib.sha256(whole.encode()).digest() == sha, key
         assert len(whole.encode()) == size, key

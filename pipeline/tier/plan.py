@@ -2,6 +2,7 @@
 
 In this order, so that a plan cut at `max_moves` has done what is due first:
 
+0. Pinned cold records are lifted to warm, since pinned means never below warm.
 1. Records too old for hot or warm go down one tier.
 2. Hot, then warm: exactly the overflow goes down, the least valuable first. The overflow counts the residents of the
    snapshot without those that left by age or by promotion. What arrives from above in the same pass is not part of it
@@ -11,7 +12,7 @@ In this order, so that a plan cut at `max_moves` has done what is due first:
    worth more.
 4. Cold, only when the policy asks for eviction: records past `cold_ttl`, then exactly the overflow.
 
-Pinned records are never moved, but count as residents. A move that would undo the record's last one within the
+Other pinned records are never moved, but count as residents. Records that are set aside are not in the snapshot's lists. A move that would undo the record's last one within the
 cool-down is left out; the next weakest record takes its place. Values keep their order as time passes, so without new
 accesses every exchange raises what the upper tier is worth, and passes come to an end.
 """
@@ -24,6 +25,9 @@ from itertools import islice
 
 from isotherm.pipeline.tier.policy import Policy, expired_reason, next_tier_on_demote, should_promote
 from isotherm.pipeline.tier.records import Reason, Tier
+
+# Batches of one pass that wait for a model side by side.
+MAX_PARTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,8 @@ class Snapshot:
 
     Args: counts: all records by tier, pinned ones too; expired: hot and warm records past their age; weakest: by tier
         the least valuable records, at least as many as overflow and some more for exchanges; hottest: warm and cold
-        records with heat for a lift; evictable: cold records past `cold_ttl`; truncated: whether a list was cut.
+        records with heat for a lift; evictable: cold records past `cold_ttl`; sunken: pinned records that are cold;
+        truncated: whether a list was cut.
     """
 
     counts: Mapping[Tier, int]
@@ -61,18 +66,20 @@ class Snapshot:
     weakest: Mapping[Tier, list[State]] = field(default_factory=dict)
     hottest: list[State] = field(default_factory=list)
     evictable: list[State] = field(default_factory=list)
+    sunken: list[State] = field(default_factory=list)
     truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One step of one record, valid while the row has this version. Target None is eviction."""
+    """One step of one record, valid while the row has this version. Target None is eviction; `id` is for people."""
 
     key: int
     version: int
     source: Tier
     target: Tier | None
     reason: Reason
+    id: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +131,7 @@ class Batch:
 def plan_migration(snapshot: Snapshot, policy: Policy, now: datetime) -> MigrationPlan:
     """Plan one pass by the rules at the top of this module."""
     planner = _Planner(snapshot, policy, now)
+    planner.lift_pinned()
     planner.demote_expired()
     for tier in (Tier.HOT, Tier.WARM):
         planner.demote_overflow(tier)
@@ -135,18 +143,22 @@ def plan_migration(snapshot: Snapshot, policy: Policy, now: datetime) -> Migrati
     return MigrationPlan(kept, truncated=truncated, held_until=planner.held_until)
 
 
-def plan_batches(plan: MigrationPlan, size: int) -> list[Batch]:
+def plan_batches(plan: MigrationPlan, size: int, *, archive_size: int | None = None) -> list[Batch]:
     """Split a plan into batches of at most `size` moves, each of one kind; within a kind the order is kept.
 
-    Raises: ValueError when size is below 1.
+    Args: archive_size: for moves to cold, which take a model's time; None means the same, and a plan that would need more
+        than `MAX_PARTS` batches for them gets larger ones.
+    Raises: ValueError when a size is below 1.
     """
-    if size < 1:
+    if size < 1 or (archive_size is not None and archive_size < 1):
         raise ValueError("size must be at least 1")
-    return [
-        Batch(kind, chunk)
-        for kind in BatchKind
-        for chunk in _chunks([move for move in plan.moves if batch_kind(move) is kind], size)
-    ]
+    found: list[Batch] = []
+    for kind in BatchKind:
+        moves = [move for move in plan.moves if batch_kind(move) is kind]
+        slow = kind is BatchKind.ARCHIVE and archive_size is not None
+        most = min(size, max(archive_size or size, -(-len(moves) // MAX_PARTS))) if slow else size
+        found += [Batch(kind, chunk) for chunk in _chunks(moves, most)]
+    return found
 
 
 def batch_kind(move: Move) -> BatchKind:
@@ -176,6 +188,12 @@ class _Planner:
         self._arrivals = dict.fromkeys(Tier, 0)
         self.moves: list[Move] = []
         self.held_until: datetime | None = None
+
+    def lift_pinned(self) -> None:
+        for state in sorted(self._snapshot.sunken, key=victim_order, reverse=True):
+            if state.pinned and state.tier is Tier.COLD and state.key not in self._moved:
+                self._leave(state, Tier.WARM, Reason.PIN)
+                self._residents[Tier.WARM] += 1
 
     def demote_expired(self) -> None:
         for state in sorted(self._snapshot.expired, key=victim_order):
@@ -257,7 +275,7 @@ class _Planner:
     def _leave(self, state: State, target: Tier | None, reason: Reason) -> None:
         self._moved.add(state.key)
         self._residents[state.tier] -= 1
-        self.moves.append(Move(state.key, state.version, state.tier, target, reason))
+        self.moves.append(Move(state.key, state.version, state.tier, target, reason, state.id))
 
 
 def _chunks(moves: list[Move], size: int) -> Iterator[tuple[Move, ...]]:

@@ -11,10 +11,10 @@ from uuid import UUID
 from isotherm.pipeline.identity import Bank
 from isotherm.pipeline.interest.candidates import Kind, Status, Vector, statement_digest
 from isotherm.pipeline.interest.freshness import Freshness, freshness
+from isotherm.storage.postgres.cold_bodies import original
 from isotherm.storage.postgres.interest_history import written
 from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
-from isotherm.storage.postgres.tier_move import original
 
 _POINT = """p.id, p.name, p.summary, p.keywords, p.kind, p.status, p.subjective, p.importance, p.confidence, p.reliability,
        p.seen_count, p.first_seen_at, p.last_seen_at, p.ttl_days, p.version,
@@ -191,7 +191,7 @@ def _evidence(row: Sequence[Any]) -> Evidence:
     (evidence_id, point, session, record_id, turn, at, start, end, statement, content, summary, body, raw_bytes,
      sha) = row  # fmt: skip
     whole = content
-    if whole is None and sha is not None:
+    if whole is None and sha is not None:  # of a body in the blob store the summary is what is quoted
         whole = original(summary, body, raw_bytes, sha) or summary
     return Evidence(int(evidence_id), point, session, record_id, turn, at, _quote(whole, start, end, statement))
 

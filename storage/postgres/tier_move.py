@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-import zstandard
-
 from isotherm.pipeline import text
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import Reason, Tier, searchable_text
-from isotherm.storage.postgres import tier_index
+from isotherm.storage.postgres import cold_blobs, cold_vectors, tier_held, tier_index
+from isotherm.storage.postgres.cold_blobs import Blob
+from isotherm.storage.postgres.cold_bodies import StoredBody, compressed
 from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.tier_held import Patience
 from isotherm.storage.postgres.tier_index import Unindexed
 
-# Small bodies gain nothing from a higher level, large ones little.
-_LEVEL = 9
+_NO_SUMMARY = "no summary"
 
 # Every statement that locks several records does so by namespace and id, so that two of them never wait in a circle.
 _GIVEN = "unnest(%(keys)s::bigint[], %(versions)s::bigint[], %(sources)s::smallint[]) AS m (key, version, source)"
 
 _LOCK = f"""
-SELECT r.key, r.version, r.content, r.summary, r.metadata, r.content_sha256, b.body, b.raw_bytes
+SELECT r.key, r.content, r.summary, r.metadata, r.content_sha256, b.body, b.raw_bytes, o.object_key
 FROM tier_records AS r JOIN {_GIVEN} ON m.key = r.key AND m.version = r.version AND m.source = r.tier
-LEFT JOIN cold_bodies AS b ON b.record_key = r.key
+LEFT JOIN cold_bodies AS b ON b.record_key = r.key LEFT JOIN cold_blobs AS o ON o.id = b.blob_id
 ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r"""
 
 _SHIFT = """
@@ -63,10 +63,12 @@ _ARCHIVE = """
 WITH given AS (
     SELECT * FROM unnest(%(keys)s::bigint[], %(summaries)s::text[]) AS g (key, summary)
 ), bodies AS (
-    INSERT INTO cold_bodies (record_key, body, codec, raw_bytes)
-    SELECT b.key, b.body, 'zstd', b.raw FROM unnest(%(body_keys)s::bigint[], %(bodies)s::bytea[], %(raw)s::integer[])
-        AS b (key, body, raw)
-    ON CONFLICT (record_key) DO UPDATE SET body = excluded.body, codec = excluded.codec, raw_bytes = excluded.raw_bytes
+    INSERT INTO cold_bodies (record_key, body, blob_id, codec, raw_bytes)
+    SELECT b.key, b.body, b.blob, 'zstd', b.raw
+    FROM unnest(%(body_keys)s::bigint[], %(bodies)s::bytea[], %(blobs)s::bigint[], %(raw)s::integer[])
+        AS b (key, body, blob, raw)
+    ON CONFLICT (record_key) DO UPDATE SET body = excluded.body, blob_id = excluded.blob_id, codec = excluded.codec,
+        raw_bytes = excluded.raw_bytes
 )
 UPDATE tier_records AS r SET content = NULL, summary = g.summary, indexed = false, tier = 1, version = r.version + 1,
     moved_at = now(), moved_from = r.tier
@@ -92,11 +94,18 @@ FROM unnest(%(keys)s::bigint[], %(sources)s::smallint[], %(targets)s::smallint[]
 
 @dataclass(slots=True)
 class Moved:
-    """What a batch did. `set_aside` names records that could not move, with a reason that holds no text of theirs."""
+    """What a batch did.
+
+    Args: changed: records that were left alone because they changed meanwhile; set_aside: records that could not move,
+    with a reason that holds no text of theirs; unembedded: records whose text is to be embedded again; left: namespaces
+    that records were evicted from.
+    """
 
     moves: list[Move] = field(default_factory=list)
     changed: int = 0
     set_aside: dict[int, str] = field(default_factory=dict)
+    unembedded: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
 
     def receipt(self) -> dict[str, Any]:
         """Counts by kind of move and by reason, for the step and the report."""
@@ -132,86 +141,154 @@ def shift(conn: Connection, operation_id: UUID, moves: Sequence[Move]) -> Moved:
     staying = [m for m in moves if m.target is not None]
     leaving = [m for m in moves if m.target is None]
     done: set[int] = set()
+    left: set[int] = set()
     if staying:
         values = {**_columns(staying), "operation": operation_id}
         done |= {int(row[0]) for row in conn.execute(_SHIFT, values).fetchall()}
     if leaving:
-        done |= {int(row[0]) for row in conn.execute(_EVICT, _columns(leaving)).fetchall()}
-    return Moved([m for m in moves if m.key in done], changed=len(moves) - len(done))
+        gone = conn.execute(_EVICT, _columns(leaving)).fetchall()
+        done |= {int(key) for key, _ in gone}
+        left = {int(namespace_id) for _, namespace_id in gone}
+    return Moved([m for m in moves if m.key in done], changed=len(moves) - len(done), left=sorted(left))
 
 
 @dataclass(frozen=True, slots=True)
 class _Locked:
     key: int
-    version: int
     content: str | None
     summary: str | None
     metadata: Mapping[str, Any]
     sha256: bytes
     body: bytes | None
     raw_bytes: int | None
+    object_key: str | None
+
+    @property
+    def stored(self) -> StoredBody:
+        return StoredBody(self.summary, self.body, self.raw_bytes, self.sha256, self.object_key)
 
 
-def texts(conn: Connection, moves: Sequence[Move]) -> dict[int, str]:
-    """What a summarizer is to read, by record key; records that changed meanwhile are left out."""
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A body that leaves its row: compressed, or the id of the object that holds it."""
+
+    raw_bytes: int
+    body: bytes | None = None
+    blob_id: int | None = None
+
+
+def texts(conn: Connection, moves: Sequence[Move], *, min_bytes: int = 0) -> dict[int, str]:
+    """What a summarizer is to read, by record key; records that changed meanwhile, and texts below `min_bytes`, are left out."""
     sql = f"""SELECT r.key, r.content, r.metadata FROM tier_records AS r
               JOIN {_GIVEN} ON m.key = r.key AND m.version = r.version AND m.source = r.tier
-              WHERE r.content IS NOT NULL ORDER BY r.key"""
-    rows = conn.execute(sql, _columns(moves)).fetchall()
+              WHERE r.content IS NOT NULL AND r.size_bytes >= %(min)s ORDER BY r.key"""
+    rows = conn.execute(sql, {**_columns(moves), "min": min_bytes}).fetchall()
     return {int(key): searchable_text(content, metadata) for key, content, metadata in rows}
 
 
+def large(conn: Connection, moves: Sequence[Move], min_bytes: int) -> list[Move]:
+    """Those of the moves whose record has a text of at least `min_bytes` bytes and did not change meanwhile."""
+    sql = f"""SELECT r.key FROM tier_records AS r
+              JOIN {_GIVEN} ON m.key = r.key AND m.version = r.version AND m.source = r.tier
+              WHERE r.content IS NOT NULL AND r.size_bytes >= %(min)s"""
+    found = {int(row[0]) for row in conn.execute(sql, {**_columns(moves), "min": min_bytes}).fetchall()}
+    return [move for move in moves if move.key in found]
+
+
+def content_of(conn: Connection, move: Move) -> str | None:
+    """The text of a record that has not changed since its move was planned, None of one that has."""
+    sql = "SELECT content FROM tier_records WHERE key = %s AND version = %s"
+    row = conn.execute(sql, (move.key, move.version)).fetchone()
+    return row[0] if row else None
+
+
+def objects_of(conn: Connection, moves: Sequence[Move]) -> list[str]:
+    """Keys of the objects that hold the bodies of cold records."""
+    sql = """SELECT o.object_key FROM cold_bodies AS b JOIN cold_blobs AS o ON o.id = b.blob_id
+             WHERE b.record_key = ANY(%s) ORDER BY b.record_key"""
+    return [str(row[0]) for row in conn.execute(sql, ([move.key for move in moves],)).fetchall()]
+
+
 def archive(
-    conn: Connection, operation_id: UUID, moves: Sequence[Move], summaries: Mapping[int, str], *, min_bytes: int
+    conn: Connection,
+    operation_id: UUID,
+    moves: Sequence[Move],
+    summaries: Mapping[int, str],
+    *,
+    min_bytes: int,
+    refused: Mapping[int, str] | None = None,
+    uploads: Mapping[int, Blob] | None = None,
+    model: str | None = None,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
 ) -> Moved:
     """Move records to cold: body compressed, summary searchable. The record is found at every moment, since it is one row.
 
-    Args: summaries: by record key; a record without one goes only when its text is below `min_bytes` bytes.
+    Args: summaries: by record key; a record without one goes only when its text is below `min_bytes` bytes; refused: why
+    it has none; uploads: objects that hold bodies already, by record key; model: stamp of the model that can embed these
+    texts again; patience: how long what could not go is left alone.
+    Raises: TransientError when collection has taken an upload: the caller is to begin again.
     """
-    outcome, by_key = Moved(), {m.key: m for m in moves}
+    outcome, given = Moved(), uploads or {}
     words: list[tuple[Unindexed, Sequence[int]]] = []
     going: dict[int, str] = {}
-    bodies: dict[int, tuple[bytes, int]] = {}
+    bodies: dict[int, _Body] = {}
     for row in _lock(conn, moves):
         raw = (row.content or "").encode()
         whole = len(raw) < min_bytes
         summary = row.content if whole else summaries.get(row.key)
         if summary is None:
-            outcome.set_aside[row.key] = "no summary"
+            outcome.set_aside[row.key] = (refused or {}).get(row.key, _NO_SUMMARY)
             continue
         if not whole:
-            bodies[row.key] = (_compressed(raw), len(raw))
+            blob = given.get(row.key)
+            bodies[row.key] = _Body(len(raw), blob_id=blob.id) if blob else _Body(len(raw), compressed(raw))
         going[row.key] = summary
         words.append(_words(row, summary, row.metadata if whole else {}))
+    _settle_uploads(conn, given, bodies)
     _write_cold(conn, going, bodies)
-    return _finish(conn, operation_id, outcome, by_key, list(going), words)
+    cold_vectors.shrink(conn, list(going), model=model)
+    return _finish(conn, operation_id, outcome, moves, list(going), words, patience)
 
 
-def restore(conn: Connection, operation_id: UUID, moves: Sequence[Move]) -> Moved:
-    """Bring records back from cold, byte for byte; one whose body does not match its hash stays and is set aside."""
-    outcome, by_key = Moved(), {m.key: m for m in moves}
+def _settle_uploads(conn: Connection, uploads: Mapping[int, Blob], bodies: Mapping[int, _Body]) -> None:
+    """Objects of bodies that go become live, those of records that stay are let go."""
+    used = [body.blob_id for body in bodies.values() if body.blob_id is not None]
+    if lost := len(used) - len(cold_blobs.make_live(conn, used)):
+        raise TransientError(f"{lost} uploads took so long that they were given up")
+    cold_blobs.let_go(conn, [blob.id for key, blob in uploads.items() if key not in bodies])
+
+
+def restore(
+    conn: Connection,
+    operation_id: UUID,
+    moves: Sequence[Move],
+    *,
+    fetched: Mapping[str, bytes] | None = None,
+    embeds: bool = False,
+    patience: Patience = Patience(),  # noqa: B008 - frozen
+) -> Moved:
+    """Bring records back from cold, byte for byte.
+
+    One whose body is missing or does not match its hash stays, and is set aside until somebody restores it.
+    Args: fetched: the objects that hold bodies, by their keys; embeds: whether there is a model to embed texts again.
+    """
+    outcome = Moved()
     words: list[tuple[Unindexed, Sequence[int]]] = []
     coming: dict[int, str] = {}
     for row in _lock(conn, moves):
-        content = original(row.summary, row.body, row.raw_bytes, row.sha256)
+        stored, found = row.stored, (fetched or {}).get(row.object_key or "")
+        content = stored.text(found)
         if content is None:
-            outcome.set_aside[row.key] = "the stored body does not match its hash"
+            missing = stored.object_key is not None and found is None
+            outcome.set_aside[row.key] = tier_held.MISSING_BODY if missing else tier_held.DAMAGED_BODY
             continue
         coming[row.key] = content
         words.append(_words(row, content, row.metadata))
     explicit = any(m.reason is Reason.RESTORE for m in moves)
     values = {"keys": list(coming), "contents": list(coming.values()), "explicit": explicit}
     conn.execute(_RESTORE, values)
-    return _finish(conn, operation_id, outcome, by_key, list(coming), words)
-
-
-def original(summary: str | None, body: bytes | None, raw_bytes: int | None, sha256: bytes) -> str | None:
-    """The text a cold record had, or None when what is stored does not match its hash."""
-    try:
-        raw = (summary or "").encode() if body is None else _decompressed(bytes(body), raw_bytes or 0)
-    except zstandard.ZstdError:
-        return None
-    return raw.decode() if hashlib.sha256(raw).digest() == bytes(sha256) else None
+    outcome.unembedded = cold_vectors.regrow(conn, list(coming), embeds=embeds)
+    return _finish(conn, operation_id, outcome, moves, list(coming), words, patience)
 
 
 def _words(row: _Locked, content: str, metadata: Mapping[str, Any]) -> tuple[Unindexed, Sequence[int]]:
@@ -223,26 +300,31 @@ def _finish(
     conn: Connection,
     operation_id: UUID,
     outcome: Moved,
-    by_key: Mapping[int, Move],
+    moves: Sequence[Move],
     done: Sequence[int],
     words: Sequence[tuple[Unindexed, Sequence[int]]],
+    patience: Patience,
 ) -> Moved:
+    by_key = {move.key: move for move in moves}
     if words:
         tier_index.write_terms(conn, words)
     outcome.moves = [by_key[key] for key in done]
     outcome.changed = len(by_key) - len(done) - len(outcome.set_aside)
+    tier_held.hold(conn, outcome.set_aside, patience)
     if outcome.moves:
+        tier_held.free(conn, done)
         conn.execute(_LOG, {**_columns(outcome.moves), "operation": operation_id})
     return outcome
 
 
-def _write_cold(conn: Connection, going: Mapping[int, str], bodies: Mapping[int, tuple[bytes, int]]) -> None:
+def _write_cold(conn: Connection, going: Mapping[int, str], bodies: Mapping[int, _Body]) -> None:
     values = {
         "keys": list(going),
         "summaries": list(going.values()),
         "body_keys": list(bodies),
-        "bodies": [body for body, _ in bodies.values()],
-        "raw": [raw for _, raw in bodies.values()],
+        "bodies": [body.body for body in bodies.values()],
+        "blobs": [body.blob_id for body in bodies.values()],
+        "raw": [body.raw_bytes for body in bodies.values()],
     }
     conn.execute(_ARCHIVE, values)
 
@@ -259,17 +341,3 @@ def _columns(moves: Sequence[Move]) -> dict[str, Any]:
         "targets": [m.target.rank if m.target else 0 for m in moves],
         "reasons": [m.reason.value for m in moves],
     }
-
-
-def _compressed(raw: bytes) -> bytes:
-    body = zstandard.ZstdCompressor(level=_LEVEL).compress(raw)
-    if _decompressed(body, len(raw)) != raw:
-        raise RuntimeError("a compressed body does not read back")
-    return body
-
-
-def _decompressed(body: bytes, raw_bytes: int) -> bytes:
-    # Asked first, since as much memory is taken as the frame claims to need.
-    if zstandard.frame_content_size(body) != raw_bytes:
-        raise zstandard.ZstdError("the body has another size than was stored")
-    return zstandard.ZstdDecompressor().decompress(body, max_output_size=max(raw_bytes, 1))

@@ -10,10 +10,14 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.plan import Snapshot, State
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
+from isotherm.storage.postgres import tier_held
 from isotherm.storage.postgres.pool import Connection
 
-_COLUMNS = """key, id, tier, version, pinned, heat_log, value_log, importance, created_at, last_access_at, moved_at,
-              moved_from"""
+# What a pass reads of a row of `tier_records AS r`.
+COLUMNS = """r.key, r.id, r.tier, r.version, r.pinned, r.heat_log, r.value_log, r.importance, r.created_at,
+              r.last_access_at, r.moved_at, r.moved_from"""
+# Records that are set aside do not move, but count.
+_FREE = tier_held.IS_FREE.format(now="%(now)s")
 # Spare victims beyond the overflow, for exchanges and for records that are cooling down.
 _SPARE = 50
 
@@ -31,47 +35,57 @@ SELECT 'count' AS leg, n AS key, NULL AS id, tier, 0::bigint AS version, false A
        NULL::timestamptz AS moved_at, NULL::smallint AS moved_from
 FROM sizes
 UNION ALL
-(SELECT 'expired', {_COLUMNS} FROM tier_records
- WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned AND last_access_at < %(hot_before)s
+(SELECT 'expired', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned AND {_FREE} AND last_access_at < %(hot_before)s
  ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)
 UNION ALL
-(SELECT 'expired', {_COLUMNS} FROM tier_records
- WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND last_access_at < %(warm_before)s
+(SELECT 'expired', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND {_FREE} AND last_access_at < %(warm_before)s
  ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)
 UNION ALL
 (SELECT 'weakest', w.* FROM sizes AS s CROSS JOIN LATERAL (
-    SELECT {_COLUMNS} FROM tier_records
-    WHERE namespace_id = %(namespace)s AND tier = s.tier AND NOT pinned
+    SELECT {COLUMNS} FROM tier_records AS r
+    WHERE namespace_id = %(namespace)s AND tier = s.tier AND NOT pinned AND {_FREE}
     ORDER BY value_log, last_access_at, created_at, id
     LIMIT least(greatest(s.n - s.capacity, 0), %(most)s) + {_SPARE}) AS w)
 UNION ALL
-(SELECT 'hottest', {_COLUMNS} FROM tier_records
- WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND heat_log IS NOT NULL AND heat_log >= %(warm_heat)s
+(SELECT 'hottest', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND {_FREE} AND heat_log IS NOT NULL AND heat_log >= %(warm_heat)s
  ORDER BY heat_log DESC, id LIMIT %(most)s)
 UNION ALL
-(SELECT 'hottest', {_COLUMNS} FROM tier_records
- WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned AND heat_log IS NOT NULL AND heat_log >= %(cold_heat)s
+(SELECT 'hottest', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned AND {_FREE} AND heat_log IS NOT NULL AND heat_log >= %(cold_heat)s
  ORDER BY heat_log DESC, id LIMIT %(most)s)
 UNION ALL
-(SELECT 'evictable', {_COLUMNS} FROM tier_records
- WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned
+(SELECT 'evictable', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned AND {_FREE}
    AND greatest(last_access_at, moved_at) < %(cold_before)s
- ORDER BY greatest(last_access_at, moved_at), created_at, id LIMIT %(most)s + 1)"""
+ ORDER BY greatest(last_access_at, moved_at), created_at, id LIMIT %(most)s + 1)
+UNION ALL
+(SELECT 'sunken', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 1 AND pinned AND {_FREE} LIMIT %(most)s)"""
 
 _LOCK = "SELECT 1 FROM namespaces WHERE id = %s FOR NO KEY UPDATE"
 _NOT_DUE = "UPDATE namespaces SET due_at = NULL WHERE id = %s"
 
-_NEXT_DUE = """
+# The oldest free record of each tier by its index, and when the first that is set aside may be looked at again.
+_NEXT_DUE = f"""
 UPDATE namespaces SET due_at = least(due_at, (
     SELECT min(moment) FROM (
-        SELECT min(last_access_at) + %(hot_ttl)s::interval AS moment FROM tier_records
-        WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned
+        (SELECT r.last_access_at + %(hot_ttl)s::interval AS moment FROM tier_records AS r
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 3 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         ORDER BY r.last_access_at LIMIT 1)
         UNION ALL
-        SELECT min(last_access_at) + %(warm_age)s::interval FROM tier_records
-        WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned
+        (SELECT r.last_access_at + %(warm_age)s::interval FROM tier_records AS r
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 2 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         ORDER BY r.last_access_at LIMIT 1)
         UNION ALL
-        SELECT min(greatest(last_access_at, moved_at)) + %(cold_ttl)s::interval FROM tier_records
-        WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned
+        (SELECT greatest(r.last_access_at, r.moved_at) + %(cold_ttl)s::interval FROM tier_records AS r
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 1 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         ORDER BY greatest(r.last_access_at, r.moved_at) LIMIT 1)
+        UNION ALL
+        SELECT min(held_until) FROM tier_set_aside
+        WHERE namespace_id = %(namespace)s AND held_until > now() AND held_until < 'infinity'
         UNION ALL
         SELECT %(held_until)s::timestamptz
     ) AS moments))
@@ -98,13 +112,13 @@ def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime)
     Args: now: aware; what ages are measured against.
     """
     rows = conn.execute(_SNAPSHOT, _values(namespace_id, policy, now)).fetchall()
-    legs: dict[str, list[State]] = {"expired": [], "weakest": [], "hottest": [], "evictable": []}
+    legs: dict[str, list[State]] = {"expired": [], "weakest": [], "hottest": [], "evictable": [], "sunken": []}
     counts: dict[Tier, int] = {}
     for leg, *columns in rows:
         if leg == "count":
             counts[Tier.from_rank(columns[2])] = int(columns[0])
         else:
-            legs[leg].append(_state(columns))
+            legs[leg].append(state_of(columns))
     weakest: dict[Tier, list[State]] = {}
     for state in legs["weakest"]:
         weakest.setdefault(state.tier, []).append(state)
@@ -115,6 +129,7 @@ def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime)
         weakest=weakest,
         hottest=legs["hottest"],
         evictable=legs["evictable"],
+        sunken=legs["sunken"],
         truncated=truncated,
     )
 
@@ -147,6 +162,7 @@ def depth(conn: Connection, *, tenant: str | None, agent: str | None) -> list[tu
 def _values(namespace_id: int, policy: Policy, now: datetime) -> dict[str, Any]:
     return {
         "namespace": namespace_id,
+        "now": now,
         "most": policy.max_moves,
         "hot_capacity": policy.hot_capacity,
         "warm_capacity": policy.warm_capacity,
@@ -170,7 +186,8 @@ def _heat(needed: int | None, now: datetime) -> float | None:
     return None if needed is None else heat.threshold_log(needed, now)
 
 
-def _state(columns: Iterable[Any]) -> State:
+def state_of(columns: Iterable[Any]) -> State:
+    """A record as a pass sees it, from `COLUMNS`."""
     key, record_id, tier, version, pinned, heat_log, value_log, importance, created, accessed, moved_at, source = (
         columns
     )

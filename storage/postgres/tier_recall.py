@@ -13,10 +13,10 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.storage.postgres import tier_vectors
+from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
-from isotherm.storage.postgres.tier_move import original
 from isotherm.storage.postgres.tier_vectors import Near
 
 # Most postings read for one word, newest first. A word that is more frequent than this tells little about a record.
@@ -90,14 +90,15 @@ FROM tier_records AS r JOIN namespaces AS n ON n.id = r.namespace_id
 WHERE {where}"""
 
 _TAIL = """
-SELECT r.id, r.key, r.role, r.created_at, r.content, r.metadata, r.summary, b.body, b.raw_bytes, r.content_sha256
-FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key
+SELECT r.id, r.key, r.role, r.created_at, r.content, r.metadata, r.summary, b.body, b.raw_bytes, r.content_sha256, o.object_key
+FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key LEFT JOIN cold_blobs AS o ON o.id = b.blob_id
 WHERE {scope} ORDER BY r.created_at DESC, r.id DESC LIMIT %(limit)s"""
 
 
 _LARGEST_COLD = """
-SELECT n.tenant, n.scope, n.agent, n.session, n.run, r.id, octet_length(b.body)
+SELECT n.tenant, n.scope, n.agent, n.session, n.run, r.id, coalesce(octet_length(b.body), o.stored_bytes)
 FROM cold_bodies AS b JOIN tier_records AS r ON r.key = b.record_key JOIN namespaces AS n ON n.id = r.namespace_id
+LEFT JOIN cold_blobs AS o ON o.id = b.blob_id
 WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND r.tier = 1 ORDER BY r.size_bytes DESC, r.id LIMIT 1"""
 
 
@@ -211,17 +212,37 @@ def by_id(conn: Connection, namespace: Namespace, ids: Sequence[str], now: datet
     return {row[1]: (int(row[0]), _record(row, now)) for row in rows}
 
 
-def newest(conn: Connection, namespace: Namespace, limit: int) -> list[tuple[Any, ...]]:
-    """The newest records of a namespace with their original text, oldest first.
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """A record as it is replayed: `content` is None while it is cold, and `stored` says where its text is."""
 
-    Returns: rows (id, key, role, created_at, content, metadata); content is None when a stored body is damaged.
-    """
+    id: str
+    key: int
+    role: str | None
+    created_at: datetime
+    content: str | None
+    metadata: dict[str, Any]
+    stored: StoredBody
+
+
+def newest(conn: Connection, namespace: Namespace, limit: int) -> list[Newest]:
+    """The newest records of a namespace, oldest first."""
     within, params = predicate(Scope(namespace=namespace))
     rows = conn.execute(_TAIL.format(scope=within), {**params, "limit": limit}).fetchall()
-    return [
-        (*row[:4], row[4] if row[4] is not None else original(row[6], row[7], row[8], row[9]), row[5])
-        for row in reversed(rows)
-    ]
+    return [Newest(row[0], row[1], row[2], row[3], row[4], row[5], StoredBody(*row[6:])) for row in reversed(rows)]
+
+
+_STORED = """
+SELECT r.content, r.summary, b.body, b.raw_bytes, r.content_sha256, o.object_key
+FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key LEFT JOIN cold_blobs AS o ON o.id = b.blob_id
+WHERE {scope} AND r.id = %(id)s"""
+
+
+def stored(conn: Connection, namespace: Namespace, record_id: str) -> tuple[str | None, StoredBody] | None:
+    """The content of a record, None while it is cold, and where its text is; None when there is no such record."""
+    within, params = predicate(Scope(namespace=namespace))
+    row = conn.execute(_STORED.format(scope=within), {**params, "id": record_id}).fetchone()
+    return None if row is None else (row[0], StoredBody(*row[1:]))
 
 
 def _in_bank(scope: Scope, alias: str) -> str:

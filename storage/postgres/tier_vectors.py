@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from isotherm.pipeline.tier.records import Tier
+from isotherm.storage.postgres import cold_vectors
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
 
@@ -31,36 +33,47 @@ _SAME_TEXT = """
 WITH given AS (
     SELECT * FROM unnest(%(keys)s::bigint[], %(hashes)s::bytea[], %(given)s::text[]{vectors}) AS g (key, sha, given{vector})
 ), fresh AS (
-    SELECT r.key, r.bank_id, r.namespace_id{column} FROM tier_records AS r JOIN given AS g ON g.key = r.key AND g.sha = r.content_sha256
+    SELECT r.key, r.bank_id, r.namespace_id, r.tier{column} FROM tier_records AS r JOIN given AS g ON g.key = r.key AND g.sha = r.content_sha256
     WHERE r.vector_state <> 'done' AND (r.metadata -> 'searchable')::text IS NOT DISTINCT FROM g.given
     ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r
 ){stored}
 UPDATE tier_records AS r SET vector_state = '{state}' FROM fresh AS f WHERE r.key = f.key"""
 
-# A vector may be left over from an older text, when both were written at the same moment.
+# A vector may be left over from an older text, when both were written at the same moment. Of a record that went cold
+# meanwhile the signs are enough.
 _STORED = """, stored AS (
-    INSERT INTO tier_vectors (record_key, bank_id, namespace_id, model, dim, vector)
-    SELECT key, bank_id, namespace_id, %(model)s, %(dimension)s, vector::halfvec FROM fresh
-    ON CONFLICT (record_key) DO UPDATE SET model = excluded.model, dim = excluded.dim, vector = excluded.vector
+    INSERT INTO tier_vectors (record_key, bank_id, namespace_id, model, dim, vector, bits)
+    SELECT key, bank_id, namespace_id, %(model)s, %(dimension)s, CASE WHEN tier > 1 THEN vector::halfvec END,
+           CASE WHEN tier = 1 THEN bits::varbit END
+    FROM fresh
+    ON CONFLICT (record_key) DO UPDATE SET model = excluded.model, dim = excluded.dim, vector = excluded.vector,
+        bits = excluded.bits, kept = NULL
 )"""
 
 _WRITE = _SAME_TEXT.format(
-    vectors=", %(vectors)s::text[]", vector=", vector", column=", g.vector", stored=_STORED, state="done"
+    vectors=", %(vectors)s::text[], %(bits)s::text[]",
+    vector=", vector, bits",
+    column=", g.vector, g.bits",
+    stored=_STORED,
+    state="done",
 )
 _FAIL = _SAME_TEXT.format(vectors="", vector="", column="", stored="", state="failed")
 
-# The state is asked as well: it alone changes in the same moment as the text.
-_OF_MODEL = "v.model = %(near_model)s AND v.dim = {dimension} AND r.vector_state = 'done'"
+# The state is asked as well: it alone changes in the same moment as the text. Signs say the same until the vector is back.
+_OF_MODEL = "v.model = %(near_model)s AND v.dim = {dimension} AND r.vector_state IN ('done', 'again')"
 _DISTANCE = "v.vector::halfvec({dimension}) <=> %(near)s::halfvec({dimension})"
+_BITS_DISTANCE = "v.bits::bit({dimension}) <~> %(near_bits)s::bit({dimension})"
+# A cold record has only the signs of its vector.
+_COSINE = "CASE WHEN v.vector IS NULL THEN {by_signs} ELSE 1 - ({distance}) END"
 
 # A scope that is small, or has no index for its dimension: its newest records are compared, as a rule all of them.
 _LEG_COMPARED = """
     SELECT key, 'vector' FROM (
         SELECT c.key FROM (
-            SELECT r.key, {distance} AS distance FROM tier_records AS r JOIN tier_vectors AS v ON v.record_key = r.key
+            SELECT r.key, {cosine} AS cosine FROM tier_records AS r JOIN tier_vectors AS v ON v.record_key = r.key
             WHERE {{scope}} AND r.tier = ANY(%(tiers)s) AND {of_model}
             ORDER BY r.created_at DESC LIMIT %(compared)s) AS c
-        ORDER BY c.distance, c.key DESC LIMIT %(vector)s) AS near"""
+        ORDER BY c.cosine DESC, c.key DESC LIMIT %(vector)s) AS near"""
 
 _LEG_SEARCHED = """
     SELECT key, 'vector' FROM unnest(%(searched)s::bigint[]) AS near (key)"""
@@ -70,8 +83,15 @@ SELECT r.key FROM tier_vectors AS v JOIN tier_records AS r ON r.key = v.record_k
 WHERE {{scope}} AND r.tier = ANY(%(tiers)s) AND {of_model}
 ORDER BY {distance} LIMIT %(vector)s"""
 
+# Signs alone order roughly: several times as many are taken as are wanted, and ordered by what the query knows besides.
+_SEARCH_BITS = """
+SELECT c.key FROM (
+    SELECT r.key, {by_signs} AS cosine FROM tier_vectors AS v JOIN tier_records AS r ON r.key = v.record_key
+    WHERE {{scope}} AND r.tier = ANY(%(tiers)s) AND v.bits IS NOT NULL AND {of_model}
+    ORDER BY {bits_distance} LIMIT %(vector)s * 4) AS c
+ORDER BY c.cosine DESC, c.key DESC LIMIT %(vector)s"""
+
 # Of every candidate that has a vector of this model, whichever leg proposed it.
-_COSINE = "1 - ({distance})"
 _OF_CANDIDATE = "LEFT JOIN tier_vectors AS v ON v.record_key = r.key AND {of_model}"
 
 # The index goes on until enough of what it proposes is in the scope, within bounds. The planner knows the scope only as the
@@ -104,7 +124,7 @@ class Near:
     @property
     def cosine(self) -> str:
         """SQL of a row's cosine, NULL without a vector of this model."""
-        return self.formatted(_COSINE)
+        return self.formatted("{cosine}")
 
     @property
     def join(self) -> str:
@@ -114,14 +134,21 @@ class Near:
     @property
     def values(self) -> dict[str, Any]:
         """Parameters of all of it."""
-        return {"near": _literal(self.vector), "near_model": self.model, "compared": COMPARED}
+        exact = {"near": _literal(self.vector), "near_model": self.model, "compared": COMPARED}
+        return {**exact, **cold_vectors.sign_values(self.vector)}
 
     def formatted(self, sql: str) -> str:
         """A statement of this module with its dimension filled in."""
         # The dimension stands in the text: as a parameter it would hide the partial index from a generic plan.
         dimension = len(self.vector)
+        distance = _DISTANCE.format(dimension=dimension)
+        by_signs = cold_vectors.cosine_by_signs(dimension)
         return sql.format(
-            distance=_DISTANCE.format(dimension=dimension), of_model=_OF_MODEL.format(dimension=dimension)
+            distance=distance,
+            bits_distance=_BITS_DISTANCE.format(dimension=dimension),
+            of_model=_OF_MODEL.format(dimension=dimension),
+            by_signs=by_signs,
+            cosine=_COSINE.format(by_signs=by_signs, distance=distance),
         )
 
 
@@ -143,10 +170,14 @@ def search(conn: Connection, near: Near, within: str, values: dict[str, Any]) ->
 
     Args: within: the scope's predicate on `tier_vectors AS v`; values: its parameters, `tiers` and `vector`, the most that are wanted.
     """
+    searches = [_SEARCH, _SEARCH_BITS] if Tier.COLD.rank in values["tiers"] else [_SEARCH]
     conn.execute(_BEFORE_SEARCH)
-    rows = conn.execute(near.formatted(_SEARCH).format(scope=within), {**values, **near.values}).fetchall()
+    found: dict[int, None] = {}
+    for search_by in searches:
+        sql = near.formatted(search_by).format(scope=within)
+        found.update((int(row[0]), None) for row in conn.execute(sql, {**values, **near.values}).fetchall())
     conn.execute(_AFTER_SEARCH)
-    return [int(row[0]) for row in rows]
+    return list(found)
 
 
 def unembedded(conn: Connection, keys: Sequence[int]) -> list[Unembedded]:
@@ -163,6 +194,7 @@ def write(conn: Connection, model: str, found: Sequence[Unembedded], vectors: ND
     values = {
         **_same_text(found),
         "vectors": [_literal(vector) for vector in vectors],
+        "bits": cold_vectors.signs_of(vectors),
         "dimension": vectors.shape[1],
         "model": model,
     }

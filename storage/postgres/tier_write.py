@@ -73,7 +73,7 @@ WITH sent AS (
     WHERE cold_bodies.record_key = written.key AND written.tier > 1 AND written.version > 1
 ), unlike AS (
     DELETE FROM tier_vectors USING written
-    WHERE tier_vectors.record_key = written.key AND written.vector_state <> 'done' AND written.version > 1
+    WHERE tier_vectors.record_key = written.key AND written.vector_state NOT IN ('done', 'again') AND written.version > 1
 ), step AS (
     INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at)
     SELECT op.id, s.stage, s.queue,

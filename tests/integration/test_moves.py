@@ -11,7 +11,7 @@ from tiering import LONG, NS, OPERATION, archive, counted, moves_of, restore, st
 
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
-from isotherm.storage.postgres import tier_move, tier_recall
+from isotherm.storage.postgres import tier_move
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers
 
@@ -80,8 +80,7 @@ def test_what_goes_cold_comes_back_byte_for_byte(
     check_database()
     kept = memory.tier.get(NS, "a")
     assert (kept.tier, kept.content, kept.content_sha256) == (Tier.COLD, None, before.content_sha256)
-    with connection() as conn:
-        assert tier_recall.newest(conn, NS, 1)[0][4] == record.content
+    assert memory.tier.original(NS, "a") == record.content
     assert len(restore("a").moves) == 1
     after = memory.tier.get(NS, "a")
     assert (after.content, after.metadata, after.categories) == (record.content, metadata, ("x",))

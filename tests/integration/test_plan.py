@@ -81,8 +81,10 @@ def random_policy(chooser: random.Random) -> Policy:
 
 def everything(namespace_id: int) -> Snapshot:
     """What the planner would see if it were given every row."""
-    rows = fetch_all(f"SELECT {tier_plan._COLUMNS} FROM tier_records WHERE namespace_id = %(ns)s", {"ns": namespace_id})
-    states = [tier_plan._state(row) for row in rows]
+    rows = fetch_all(
+        f"SELECT {tier_plan.COLUMNS} FROM tier_records AS r WHERE namespace_id = %(ns)s", {"ns": namespace_id}
+    )
+    states = [tier_plan.state_of(row) for row in rows]
     of: dict[Tier, list[State]] = {tier: [s for s in states if s.tier is tier] for tier in Tier}
     return Snapshot(
         counts={tier: len(of[tier]) for tier in Tier},

@@ -296,7 +296,7 @@ def test_equal_times_come_in_one_order_from_redis_and_from_the_database(memory: 
     with connection() as conn:
         rows = tier_recall.newest(conn, NS, 200)
     assert len(first) == 8
-    assert [r.id for r in appended] == [row[0] for row in rows] == sorted(NASTY, key=str.encode)
+    assert [r.id for r in appended] == [row.id for row in rows] == sorted(NASTY, key=str.encode)
     assert memory.tail.read(fetch_all("SELECT id FROM namespaces")[0][0], 200)[0] == appended
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hash_embedder import HashEmbedder
-from inprocess import STAGES, drive, run_pass
+from inprocess import _READY, STAGES, drive, run_pass
 from numpy.typing import NDArray
 from tiering import LONG
 
@@ -262,17 +262,16 @@ def test_record_that_is_gone_takes_its_vector_along(model: Meaning) -> None:
         conn.rollback()  # its words would stay behind
 
 
-def test_accesses_leave_the_vectors_alone(model: Meaning) -> None:
+def test_accesses_and_moves_between_hot_and_warm_leave_the_vectors_alone(model: Meaning) -> None:
     assert model
     put("by kayak", "the canoe leaks")
     drive()
     before = fetch_all("SELECT record_key, ctid::text, xmin::text FROM tier_vectors ORDER BY record_key")
     producers.recall(NS, "paddle")
     ticks.touch()
-    for _ in range(2):
-        run_pass(NS, TO_COLD)
+    run_pass(NS, TO_COLD)
     assert fetch_all("SELECT record_key, ctid::text, xmin::text FROM tier_vectors ORDER BY record_key") == before
-    assert {tier for (tier,) in fetch_all("SELECT tier FROM tier_records")} == {1}
+    assert {tier for (tier,) in fetch_all("SELECT tier FROM tier_records")} == {2}
 
 
 def test_record_that_went_cold_while_it_was_embedded_gets_its_vector(model: Meaning) -> None:
@@ -294,16 +293,49 @@ def test_vector_of_the_whole_text_stays_through_cold_and_back(model: Meaning) ->
     before = fetch_all("SELECT vector::text FROM tier_vectors")
     for _ in range(2):
         run_pass(NS, TO_COLD)
-    assert fetch_all("SELECT tier, vector::text FROM tier_records JOIN tier_vectors ON record_key = key") == [
-        (1, *before[0])
-    ]
+    shrunk = "SELECT tier, vector IS NULL, kept IS NULL, length(bits) = dim FROM tier_records JOIN tier_vectors ON record_key = key"
+    assert fetch_all(shrunk) == [(1, True, True, True)]
     assert best(producers.recall(NS, "paddle")).score.cosine > 0.5
     accepted = producers.restore(NS, ["r000"])
     drive(accepted.operation_id)
-    assert fetch_all("SELECT tier, vector::text FROM tier_records JOIN tier_vectors ON record_key = key") == [
-        (2, *before[0])
+    assert fetch_all("SELECT tier, vector::text, bits FROM tier_records JOIN tier_vectors ON record_key = key") == [
+        (2, *before[0], None)
     ]
-    assert len([texts for texts in model.asked if len(texts[0]) > 100]) == 1
+    assert len([texts for texts in model.asked if len(texts[0]) > 100]) == 2
+
+
+def test_restored_record_is_found_by_its_signs_until_it_is_embedded_again(model: Meaning) -> None:
+    put("kayak " + LONG)
+    drive()
+    for _ in range(2):
+        run_pass(NS, TO_COLD)
+    producers.restore(NS, ["r000"])
+    (step_id, operation, trace, stage) = fetch_all(_READY, {"operation": None})[0]
+    STAGES[stage]({"step_id": step_id, "operation_id": str(operation), "trace_id": str(trace)})
+    assert fetch_all(
+        "SELECT tier, vector_state, bits IS NULL FROM tier_records JOIN tier_vectors ON record_key = key"
+    ) == [(2, "again", False)]
+    assert best(producers.recall(NS, "paddle")).score.cosine > 0.5
+    drive()
+    assert fetch_all("SELECT vector_state, bits IS NULL FROM tier_records JOIN tier_vectors ON record_key = key") == [
+        ("done", True)
+    ]
+    assert model.asked
+
+
+def test_vector_of_another_model_comes_back_from_half_precision(model: Meaning) -> None:
+    put("kayak " + LONG)
+    drive()
+    with connection() as conn:
+        conn.execute("UPDATE tier_vectors SET model = 'of-somebody-else'")
+    before = fetch_all("SELECT vector::text FROM tier_vectors")
+    for _ in range(2):
+        run_pass(NS, TO_COLD)
+    assert fetch_all("SELECT vector IS NULL, kept::text FROM tier_vectors") == [(True, *before[0])]
+    asked = len(model.asked)
+    drive(producers.restore(NS, ["r000"]).operation_id)
+    assert fetch_all("SELECT vector::text, bits IS NULL, kept IS NULL FROM tier_vectors") == [(*before[0], True, True)]
+    assert len(model.asked) == asked
 
 
 def test_cold_record_is_embedded_by_its_summary(memory: Storage) -> None:

@@ -1,0 +1,1 @@
+"""Blob stores: adapters of `isotherm.pipeline.tier.blobs.BlobStore`."""

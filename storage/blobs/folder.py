@@ -1,0 +1,93 @@
+"""Blobs as files below one folder, for one machine or a shared file system."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
+
+_KEY = re.compile(r"[a-z0-9-]+(/[a-z0-9-]+)*")
+# Cannot be a key: files that are still being written are not objects.
+_UNFINISHED = ".tmp"
+
+
+class FolderBlobs:
+    """A blob store in a folder, which is made at the first write.
+
+    An object is written beside its place, flushed to disk and renamed into it, so there is never a part of one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def put(self, key: str, data: bytes) -> None:
+        """Raises: TransientError when the disk is full or the folder cannot be written."""
+        path = self._path(key)
+        unfinished = path.with_name(f"{uuid4().hex}{_UNFINISHED}")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write(unfinished, data)
+            unfinished.replace(path)
+            _sync_folders(path.parent, self._folder)
+        except OSError as error:
+            unfinished.unlink(missing_ok=True)
+            raise TransientError(f"a blob cannot be written: {error.strerror}") from error
+
+    def get(self, key: str) -> bytes | None:
+        """Raises: UnavailableError when the folder cannot be read."""
+        try:
+            return self._path(key).read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UnavailableError(f"a blob cannot be read: {error.strerror}") from error
+
+    def delete(self, key: str) -> None:
+        """Raises: TransientError when the folder cannot be written."""
+        path = self._path(key)
+        try:
+            path.unlink(missing_ok=True)
+            if path.parent.exists():
+                _sync_folder(path.parent)
+        except OSError as error:
+            raise TransientError(f"a blob cannot be removed: {error.strerror}") from error
+
+    def keys(self, prefix: str) -> Iterator[str]:
+        """Raises: RejectedError for a prefix that is no key's."""
+        start = self._path(prefix.rstrip("/")) if prefix else self._folder
+        for path in start.rglob("*"):
+            if path.is_file() and path.suffix != _UNFINISHED:
+                yield path.relative_to(self._folder).as_posix()
+
+    def _path(self, key: str) -> Path:
+        if not _KEY.fullmatch(key):
+            raise RejectedError("a blob key has letters, digits, hyphens and slashes only")
+        return self._folder / key
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.touch(mode=0o600, exist_ok=False)
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_folders(folder: Path, top: Path) -> None:
+    """A new file lasts once its folder does, and a new folder once the one above does."""
+    _sync_folder(folder)
+    while folder != top:
+        folder = folder.parent
+        _sync_folder(folder)
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

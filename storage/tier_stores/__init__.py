@@ -1,0 +1,1 @@
+"""Stores of tiered memory behind the port `isotherm.pipeline.tier.store.Store`, all held to one suite of tests."""

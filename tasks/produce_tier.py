@@ -1,0 +1,152 @@
+"""Verbs on stored records: read one or list them, change, pin and unpin them. Each write is durable when it returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+from uuid_utils.compat import uuid7
+
+from isotherm import storage
+from isotherm.pipeline.clean import clean_name
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.events import RecordsPinned, RecordsUnpinned, RecordUpdated
+from isotherm.pipeline.hashing import digest
+from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.edits import RecordEdit
+from isotherm.pipeline.tier.records import Record
+from isotherm.storage.models import factory
+from isotherm.storage.postgres import namespaces, steps, tier_edit
+from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres.operations import NewOperation
+from isotherm.storage.postgres.tier_edit import Edited, Pinned
+from isotherm.tasks.observe import emit
+from isotherm.tasks.publish import publish_after_commit
+
+UPDATE, PIN, UNPIN = "tier.update", "tier.pin", "tier.unpin"
+MAX_IDS = 1_000
+
+
+def get(namespace: Namespace, record_id: str) -> Record:
+    """One record. A cold one comes with its summary; its text is None.
+
+    Raises: RejectedError when the namespace has no such record; TransientError when PostgreSQL cannot be reached.
+    """
+    return storage.open().tier.get(namespace, record_id)
+
+
+def update(
+    namespace: Namespace,
+    record_id: str,
+    *,
+    content: str | None = None,
+    role: str | None = None,
+    importance: float | None = None,
+    categories: Sequence[str] | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    expected_version: int | None = None,
+    key: str | None = None,
+) -> Edited:
+    """Change parts of a record; a part that is not given stays as it is.
+
+    Another text is indexed and embedded anew in the background, and the record is found by it at once. A cold record that
+    gets another text is warm afterwards.
+
+    Args: expected_version: the version the caller saw; None changes whatever is there; key: makes the call safe to repeat.
+    Raises: VersionConflictError when the record has another version; RejectedError when there is no such record, for input
+    that cannot be stored, or a key that was used with another body; TransientError when PostgreSQL cannot be reached.
+    """
+    opened = storage.open()
+    limits = opened.settings
+    given = RecordEdit(content, role, importance, None if categories is None else tuple(categories), metadata)
+    edit = given.cleaned(max_bytes=limits.max_content, max_metadata=limits.max_metadata)
+    place = _place(namespace)
+    said = {"id": record_id, "version": expected_version, "content": edit.content, "role": edit.role,
+            "importance": edit.importance, "categories": edit.categories, "metadata": edit.metadata}  # fmt: skip
+    new = operation(UPDATE, namespace, place, key, said)
+    embed = factory.embedder(limits) is not None
+    done, messages = opened.tier.change(
+        [place.namespace_id],
+        new.trace_id,
+        lambda conn: tier_edit.update(
+            conn,
+            new,
+            record_id,
+            edit,
+            opened.patience,
+            expected_version=expected_version,
+            embed=embed,
+            now=datetime.now(UTC),
+        ),
+    )
+    publish_after_commit(messages)
+    if done.written:
+        emit(RecordUpdated(done.reworded, done.lifted), operation_id=str(new.id), trace_id=str(new.trace_id))
+    return done
+
+
+def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
+    """Keep records at warm or hotter, untouched by passes; cold ones come back byte for byte, by the returned operation.
+
+    Args: ids: 1 to 1,000.
+    Raises: RejectedError when the namespace lacks one of them, or too many would be pinned; TransientError when PostgreSQL
+    cannot be reached.
+    """
+    place, wanted = _place(namespace), ids_of(ids)
+    opened = storage.open()
+    new = operation(PIN, namespace, place, key, {"ids": wanted})
+    done, messages = opened.tier.change(
+        [],
+        new.trace_id,
+        lambda conn: tier_edit.pin(conn, new, place, wanted, opened.patience, most=opened.settings.max_pinned),
+    )
+    publish_after_commit(messages)
+    if done.records:
+        emit(RecordsPinned(done.records, done.restoring), operation_id=str(new.id), trace_id=str(new.trace_id))
+    return done
+
+
+def unpin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
+    """Let passes move records again. Args and Raises: as `pin`."""
+    place, wanted = _place(namespace), ids_of(ids)
+    opened = storage.open()
+    new = operation(UNPIN, namespace, place, key, {"ids": wanted})
+    done, messages = opened.tier.change(
+        [], new.trace_id, lambda conn: tier_edit.unpin(conn, new, place, wanted, opened.patience)
+    )
+    publish_after_commit(messages)
+    if done.records:
+        emit(RecordsUnpinned(done.records), operation_id=str(new.id), trace_id=str(new.trace_id))
+    return done
+
+
+def operation(kind: str, namespace: Namespace, place: Place, key: str | None, body: dict[str, Any]) -> NewOperation:
+    """An operation to be over one namespace; `body` is what a repeat with the same key must have in common with it."""
+    checked = None if key is None else clean_name(key, field="key")
+    return NewOperation(
+        id=uuid7(),
+        kind=kind,
+        trace_id=uuid4(),
+        bank_id=place.bank_id,
+        namespace_id=place.namespace_id,
+        key=None if checked is None else digest("operation", kind, namespace.key, checked),
+        fingerprint=None if checked is None else steps.input_hash(body),
+    )
+
+
+def _place(namespace: Namespace) -> Place:
+    storage.open()
+    place = namespaces.find(namespace)
+    if place is None:
+        raise RejectedError("this namespace has no records")
+    return place
+
+
+def ids_of(ids: Sequence[str]) -> list[str]:
+    """Each id once, in the order given. Raises: RejectedError for none, or more than 1,000."""
+    wanted = list(dict.fromkeys(ids))
+    if not 1 <= len(wanted) <= MAX_IDS:
+        raise RejectedError(f"from 1 to {MAX_IDS} ids can be given at once, not {len(wanted)}")
+    return wanted
