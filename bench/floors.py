@@ -218,3 +218,43 @@ class Updates:
 def primary_key(postings: Postings, docs: Sequence[int], times: int) -> list[float]:
     """Seconds of fetching ten rows by primary key."""
     return [timed(lambda: postings.fetch(docs[:10])) for _ in range(times)]
+
+
+class SpecLoop:
+    """The specification's pass on its own PostgreSQL layout: for each record three counts, then the record is put back."""
+
+    _LAYOUT = """
+    CREATE TABLE floor_spec (namespace_key text, record_id text, tier text NOT NULL, last_access_at timestamptz NOT NULL,
+                             record_json jsonb NOT NULL, PRIMARY KEY (namespace_key, record_id));
+    CREATE INDEX floor_spec_list ON floor_spec (namespace_key, tier, last_access_at DESC)"""
+    _LOAD = """
+    INSERT INTO floor_spec SELECT 'session:s0::bench', id, 'hot', last_access_at, jsonb_build_object('id', id, 'content',
+        coalesce(content, summary), 'importance', importance, 'access_count', access_count)
+    FROM tier_records WHERE namespace_id = %s"""
+    _COUNT = "SELECT count(*) FROM floor_spec WHERE namespace_key = %s AND tier = %s"
+    _LIST = (
+        "SELECT record_id, record_json FROM floor_spec WHERE namespace_key = %s ORDER BY last_access_at DESC LIMIT %s"
+    )
+    _PUT = """
+    INSERT INTO floor_spec VALUES (%s, %s, 'hot', now(), %s::jsonb) ON CONFLICT (namespace_key, record_id)
+    DO UPDATE SET tier = excluded.tier, last_access_at = excluded.last_access_at, record_json = excluded.record_json"""
+
+    def __init__(self, conn: Bare) -> None:
+        self._conn = conn
+        conn.execute(self._LAYOUT)
+
+    def load(self, namespace_id: int) -> None:
+        """Copy the records of a namespace into the specification's table."""
+        self._conn.execute(self._LOAD, (namespace_id,))
+        self._conn.execute("VACUUM (ANALYZE) floor_spec")
+
+    def run(self, records: int) -> float:
+        """Seconds per record of the loop over the first so many records."""
+        name = "session:s0::bench"
+        found = self._conn.execute(self._LIST, (name, records)).fetchall()
+        begun = time.perf_counter()
+        for record_id, body in found:
+            for tier in ("hot", "warm", "cold"):
+                self._conn.execute(self._COUNT, (name, tier)).fetchone()
+            self._conn.execute(self._PUT, (name, record_id, json.dumps(body)))
+        return (time.perf_counter() - begun) / len(found)

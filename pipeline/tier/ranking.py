@@ -76,6 +76,11 @@ def lexical_overlap(query_terms: Collection[int | str], doc_terms: Collection[in
     return len(query & doc) / max(len(query), len(doc))
 
 
+def rarity_weight(having: int, of: int) -> float:
+    """Return what a word weighs that `having` of `of` records have, as in BM25; never below 0."""
+    return math.log1p((max(of, having) - having + 0.5) / (having + 0.5))
+
+
 def rarity_match(shared_weight: float, query_weight: float, size: int, typical_size: float) -> float:
     """Return how much of a query's information a record has: BM25 over distinct words, scaled into [0, 1].
 

@@ -133,10 +133,19 @@ def predicate(scope: Scope, alias: str = "r") -> tuple[str, dict[str, Any]]:
     sql = f"{alias}.bank_id = ({found})"
     params: dict[str, Any] = {"scope_tenant": scope.bank.tenant, "scope_agent": scope.bank.agent}
     if scope.sessions is not None:
-        sql += f""" AND {alias}.namespace_id = ANY(ARRAY(
-            SELECT n.id FROM namespaces AS n WHERE n.bank_id = ({found}) AND n.session = ANY(%(scope_sessions)s)))"""
+        sql += f" AND {within_namespaces(scope, alias)}"
         params["scope_sessions"] = list(scope.sessions)
     return sql, params
+
+
+def within_namespaces(scope: Scope, alias: str) -> str:
+    """The predicate of a scope that names namespaces, for tables that have no bank; its parameters are those of `predicate`."""
+    if scope.namespace is not None:
+        return f"{alias}.namespace_id = ({_namespace_lookup(scope.namespace)})"
+    assert scope.bank is not None  # noqa: S101 - __post_init__ demands one of the two
+    assert scope.sessions is not None  # noqa: S101 - a whole bank names none
+    return f"""{alias}.namespace_id = ANY(ARRAY(SELECT n.id FROM namespaces AS n
+        WHERE n.bank_id = ({_bank_lookup(scope.bank)}) AND n.session = ANY(%(scope_sessions)s)))"""
 
 
 def in_bank_of(scope: Scope, alias: str = "r") -> str:

@@ -15,9 +15,9 @@ from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.embedded import Endpoints
-from isotherm.storage.postgres import namespaces, outbox, steps, sweep, tier_plan, tier_recall
+from isotherm.storage.postgres import namespaces, outbox, steps, sweep, tier_candidates, tier_plan, tier_recall
 from isotherm.storage.postgres.namespaces import Scope
-from isotherm.storage.postgres.tier_recall import Quotas
+from isotherm.storage.postgres.tier_candidates import Quotas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,12 +95,12 @@ SCOPES = {
 def test_recall_proposes_from_indexes(
     filled: str, monkeypatch: pytest.MonkeyPatch, scope: Scope, tiers: list[Tier]
 ) -> None:
-    monkeypatch.setattr(tier_recall.text, "terms", lambda _: [3, 1_003, 5_077])
+    monkeypatch.setattr(tier_candidates.text, "terms", lambda _: [3, 1_003, 5_077])
     with explained(filled) as conn:
-        found = tier_recall.candidates(conn, scope, "a query", tiers, Quotas(80, 80))
+        found = tier_candidates.candidates(conn, scope, "a query", tiers, Quotas(80, 80))
         assert found.candidates
         assert conn.scanned() == set()
-        blank = tier_recall.candidates(conn, scope, "", tiers, Quotas(80, 80))
+        blank = tier_candidates.candidates(conn, scope, "", tiers, Quotas(80, 80))
         assert blank.candidates
         records = tier_recall.records(conn, [c.key for c in found.candidates], scope, NOW)
         assert len(records) == len(found.candidates)
