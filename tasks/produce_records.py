@@ -11,7 +11,7 @@ from uuid import uuid4
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
-from isotherm.pipeline.clean import clean_name
+from isotherm.pipeline.clean import clean_metadata, clean_name
 from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
@@ -21,7 +21,6 @@ from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces, tier_edit, tier_write
-from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
@@ -141,8 +140,7 @@ def _store(
     also: Callable[[Connection, NewOperation], list[Message]] | None,
 ) -> Accepted:
     opened = storage.open()
-    places = {namespace: namespaces.resolve(namespace) for namespace in {namespace for namespace, _ in pairs}}
-    rows = [_placed(places[namespace], record, opened.settings) for namespace, record in pairs]
+    rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
     _check_pins(rows, opened.settings.max_pinned)
     new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
@@ -175,13 +173,15 @@ def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
             tier_edit.check_pins(conn, place, [row.record.id for row in pinned if row.place == place], most)
 
 
-def _placed(place: Place, record: NewRecord, limits: Settings) -> Placed:
+def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:
     redactor = factory.redactor(limits)
-    cleaned = record.cleaned(max_bytes=limits.max_content, max_metadata_bytes=limits.max_metadata)
+    if record.metadata:
+        metadata = redact_values(redactor, clean_metadata(record.metadata, limits.max_metadata))
+        record = replace(record, metadata=metadata)
+    cleaned = record.cleaned(max_bytes=limits.max_content)
     if cleaned.tier is Tier.COLD:
         raise RejectedError("tier: a new record starts hot or warm; it goes cold by a pass, with a summary")
-    metadata = redact_values(redactor, cleaned.metadata) if cleaned.metadata else cleaned.metadata
-    return Placed(place, replace(cleaned, content=redactor.redact(cleaned.content), metadata=metadata))
+    return Placed(namespaces.resolve(namespace), replace(cleaned, content=redactor.redact(cleaned.content)))
 
 
 def _operation(rows: Sequence[Placed], namespace: Namespace, key: str | None, kind: str) -> NewOperation:

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from isotherm.pipeline.clean import METADATA_MAX_BYTES, aware, clean_metadata, clean_name, clean_text
+from isotherm.pipeline.clean import aware, clean_metadata, clean_name, clean_text
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 
@@ -72,7 +72,7 @@ class NewRecord:
     tier: Tier = Tier.HOT
     pinned: bool = False
 
-    def cleaned(self, *, max_bytes: int = CONTENT_MAX_BYTES, max_metadata_bytes: int = METADATA_MAX_BYTES) -> Self:
+    def cleaned(self, *, max_bytes: int = CONTENT_MAX_BYTES) -> Self:
         """Return the record as it will be stored: text scrubbed, importance a number in [0, 1], times in UTC.
 
         A pinned record that asks for cold starts warm, since pinned means never below warm.
@@ -89,7 +89,7 @@ class NewRecord:
             role=None if self.role is None else clean_text(self.role, field="role", max_bytes=512),
             importance=importance_of(self.importance, self.role),
             categories=tuple(clean_text(name, field="categories", max_bytes=512) for name in self.categories),
-            metadata={} if self.metadata == {} else clean_metadata(self.metadata, max_metadata_bytes),
+            metadata={} if self.metadata == {} else clean_metadata(self.metadata),
             tier=Tier.WARM if self.pinned and self.tier is Tier.COLD else self.tier,
         )
 

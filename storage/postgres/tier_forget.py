@@ -294,6 +294,7 @@ def names(conn: Connection, erasure: Erasure, limit: int) -> int:
     ids = [int(row[0]) for row in rows]
     if ids:
         conn.execute("DELETE FROM operations WHERE namespace_id = ANY(%s)", (ids,))
+        conn.execute("DELETE FROM tier_depth WHERE namespace_id = ANY(%s)", (ids,))
         conn.execute("DELETE FROM namespaces WHERE id = ANY(%s)", (ids,))
         count(conn, erasure, {"namespaces": len(ids)})
     elif erasure.whole_banks:
