@@ -14,9 +14,10 @@ from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableE
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.ports import Embedder
+from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.ranking import Lexical, ScoreParts, rank, select
+from isotherm.pipeline.tier.ranking import Lexical, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
@@ -40,27 +41,6 @@ _MIN_QUOTA = 40
 # reader fills the tail from the database, once for all of them.
 _APPENDED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """A record of an answer, with the parts of its score and the indexes that proposed it."""
-
-    record: Record
-    score: ScoreParts
-    legs: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """The answer of a recall, oldest record first.
-
-    Args: degraded: parts that were out of reach and left out; truncated: whether a limit may have hidden records.
-    """
-
-    items: tuple[Recalled, ...] = ()
-    degraded: tuple[str, ...] = ()
-    truncated: bool = False
 
 
 Also = Callable[[Connection], list[Message]]

@@ -17,6 +17,7 @@ from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.policy import Policy
@@ -28,7 +29,6 @@ from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_held import SetAside
-from isotherm.storage.tier import Recall
 from isotherm.tasks import passes
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.produce_brain import expand, knowledge, link, put, put_many, read, search, soft_delete, unlink

@@ -202,14 +202,22 @@ def write(conn: Connection, writing: Writing, row: Row | None, record: StoredRec
     Raises: ChangedError when somebody else made the row meanwhile.
     """
     at = _remember(conn, writing, row, record) if row is None or _differs(row, record) else _At(row)
-    if at.tier is Tier.COLD and not (record.tier is Tier.COLD and row is not None and row.found_by(record.summary)):
-        at = _restore(conn, writing, at, record)
-    if record.tier is Tier.COLD and at.tier is not Tier.COLD:
-        at = _archive(conn, writing, at, record)
-    elif record.tier is not at.tier:
-        _moved(tier_move.shift(conn, writing.operation_id, [at.move(record.tier, record)]))
+    stays = record.tier is Tier.COLD and row is not None and row.found_by(record.summary)
+    if at.tier is not Tier.COLD or not stays:
+        _step(conn, writing, at, record)
     conn.execute(_LIFE, _life(at.key, record))
     return replace(record, moved_reason=None)
+
+
+def _step(conn: Connection, writing: Writing, at: _At, record: StoredRecord) -> None:
+    """Move a row tier by tier, as passes do."""
+    if at.tier is Tier.COLD:
+        at = _restore(conn, writing, at, record)
+    above = Tier.WARM if record.tier is Tier.COLD else record.tier
+    if at.tier is not above:
+        at = _shift(conn, writing, at, above, record)
+    if record.tier is Tier.COLD:
+        _archive(conn, writing, at, record)
 
 
 class _At:
@@ -265,12 +273,17 @@ def _restore(conn: Connection, writing: Writing, at: _At, record: StoredRecord) 
     return at.after(move)
 
 
-def _archive(conn: Connection, writing: Writing, at: _At, record: StoredRecord) -> _At:
+def _shift(conn: Connection, writing: Writing, at: _At, target: Tier, record: StoredRecord) -> _At:
+    move = at.move(target, record)
+    _moved(tier_move.shift(conn, writing.operation_id, [move]))
+    return at.after(move)
+
+
+def _archive(conn: Connection, writing: Writing, at: _At, record: StoredRecord) -> None:
     whole = len(record.content.encode()) + 1 if record.summary is None else 0
     summaries = {} if record.summary is None else {at.key: record.summary}
     move = at.move(Tier.COLD, record)
     _moved(tier_move.archive(conn, writing.operation_id, [move], summaries, min_bytes=whole))
-    return at.after(move)
 
 
 def _moved(outcome: Moved) -> None:

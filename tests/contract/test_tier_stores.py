@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from isotherm.pipeline.tier.store import Store
 
-FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # What a name may hold: any character but controls and unpaired surrogates, and not only white space.
 NAMES = st.one_of(
     st.sampled_from(

@@ -14,9 +14,19 @@ from psycopg import sql
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.tier.store import Position
 from isotherm.storage.embedded import Endpoints
-from isotherm.storage.postgres import namespaces, outbox, steps, sweep, tier_candidates, tier_plan, tier_recall
-from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres import (
+    namespaces,
+    outbox,
+    steps,
+    sweep,
+    tier_candidates,
+    tier_plan,
+    tier_recall,
+    tier_rows,
+)
+from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.tier_candidates import Quotas
 
 if TYPE_CHECKING:
@@ -181,3 +191,20 @@ def test_a_step_is_claimed_and_ended_by_keys(filled: str) -> None:
         step = steps.claim(conn, row[0], owner="test", lease=timedelta(seconds=9), cap=5)
         step.settle(conn, {})
         assert conn.scanned() == set()
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+@pytest.mark.parametrize("after", [None, Position(datetime.now(UTC) - timedelta(days=5), "r7")])
+def test_a_store_lists_and_counts_a_tier_from_indexes(filled: str, tier: Tier, after: Position | None) -> None:
+    with explained(filled) as conn:
+        row = conn.execute("SELECT id, bank_id FROM namespaces WHERE agent = 'large'").fetchone()
+        place = Place(*row)
+        page = tier_rows.page(conn, place, tier, 50, after)
+        assert len(page) == 50
+        assert [row.position for row in page] == sorted(
+            (row.position for row in page), key=lambda p: p[0], reverse=True
+        )
+        assert tier_rows.count(conn, place, tier) in {2_000, 16_000}
+        assert tier_rows.get(conn, place, page[0].id) == page[0]
+        assert conn.scanned() == set()
+        assert {"tier_records_by_access", "tier_records_namespace_id_id_key"} <= conn.indexes()

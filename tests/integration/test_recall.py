@@ -19,8 +19,8 @@ from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers, ticks
 
 if TYPE_CHECKING:
+    from isotherm.pipeline.tier.answers import Recall
     from isotherm.storage.opened import Storage
-    from isotherm.storage.tier import Recall
 
 NS = Namespace.of("atlas", "s1")
 T0 = datetime.now(UTC).replace(microsecond=0) - timedelta(days=1)

@@ -14,6 +14,7 @@ from tiering import LONG
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord
@@ -21,7 +22,6 @@ from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import tier_candidates, tier_vectors, tier_write
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.storage.tier import Recall
 from isotherm.tasks import produce_records, producers, ticks
 from isotherm.tasks.commands.memory import recall_json, show_recall
 

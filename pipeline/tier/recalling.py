@@ -1,0 +1,111 @@
+"""Recall in process: it reads and counts. What it counted is added to the records later, unless the caller wants it now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+
+from isotherm.pipeline.errors import NotFoundError
+from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier import changes, finding
+from isotherm.pipeline.tier.answers import Recall, Recalled
+from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.ranking import Lexical, Scored, rank, select
+from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.tier.store import Store, StoredRecord
+from isotherm.pipeline.tier.summaries import ColdSummaryBackend
+from isotherm.pipeline.tier.touching import Touch, TouchBuffer, TouchMode
+from isotherm.pipeline.tier.weights import RecallWeights
+from isotherm.pipeline.tier.writing import Writer, existing
+
+
+class Recalling:
+    """Answers recalls and keeps the touches that wait.
+
+    Args: lexical: how words are compared; writer: adds touches to records.
+    """
+
+    def __init__(self, store: Store, writer: Writer, summaries: ColdSummaryBackend, lexical: Lexical) -> None:
+        self._store = store
+        self._writer = writer
+        self._summaries = summaries
+        self._lexical = lexical
+        self.touches = TouchBuffer()
+
+    def recall(
+        self,
+        owner: Namespace,
+        query: str,
+        budget: RecallBudget,
+        weights: RecallWeights,
+        touch: TouchMode,
+        now: datetime,
+    ) -> Recall:
+        """The best records for a query; see `Manager.recall`."""
+        normal = budget.normalize()
+        tiers = [tier for tier in Tier if not normal.is_off(tier)]
+        if not tiers or not normal.total:
+            return Recall()
+        pool = finding.pool(self._store, owner, tiers)
+        proposed, away = self._proposed(owner, query, normal.share(Tier.COLD), tiers)
+        rated = finding.candidates(pool, query, self._lexical, proposed)
+        chosen = select(rank(rated, weights, now, self._lexical), normal)
+        items = tuple(
+            Recalled(
+                changes.shown(owner, pool.outlines[item.candidate.key], now, whole=False),
+                item.parts,
+                item.candidate.legs,
+            )
+            for item in chosen
+        )
+        degraded = (*pool.degraded, *away, *self._touch(owner, query, chosen, touch, now))
+        return Recall(items, degraded, pool.truncated)
+
+    def apply(self, owner: Namespace) -> int:
+        """Add the touches that wait for a namespace; what a failure keeps from being added waits on."""
+        return self._apply(owner, self.touches.take(owner))
+
+    def _apply(self, owner: Namespace, touches: Mapping[str, Touch]) -> int:
+        applied, waiting = 0, dict(touches)
+        try:
+            for record_id, touch in touches.items():
+                with suppress(NotFoundError):
+                    self._writer.change(owner, record_id, partial(_touched, touch))
+                    applied += 1
+                del waiting[record_id]
+        finally:
+            if waiting:
+                self.touches.add(owner, waiting)
+        return applied
+
+    def _touch(
+        self, owner: Namespace, query: str, chosen: Sequence[Scored], mode: TouchMode, now: datetime
+    ) -> tuple[str, ...]:
+        """Count the accesses of an answer; what fails is named and loses counts only."""
+        hits = [s.candidate.id for s in chosen if s.parts.is_relevant or "summary" in s.candidate.legs]
+        if mode is TouchMode.OFF or not query.strip() or not hits:
+            return ()
+        if not self.touches.add(owner, {record_id: Touch.once(now) for record_id in hits}):
+            return ("touches",)
+        if mode is TouchMode.NOW:
+            try:
+                self.apply(owner)
+            except Exception:  # noqa: BLE001 - the answer stands, and what was counted waits
+                return ("touches",)
+        return ()
+
+    def _proposed(
+        self, owner: Namespace, query: str, share: int, tiers: Sequence[Tier]
+    ) -> tuple[Sequence[str], tuple[str, ...]]:
+        if Tier.COLD not in tiers or not query.strip():
+            return (), ()
+        try:
+            return self._summaries.search(owner, query, 2 * max(share, 1)), ()
+        except Exception:  # noqa: BLE001 - words still find, whatever befell the index
+            return (), ("summaries",)
+
+
+def _touched(touch: Touch, known: StoredRecord | None) -> StoredRecord:
+    return touch.applied_to(existing(known))
