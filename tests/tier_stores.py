@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.composite import BodyStore, CompositeStore
+from isotherm.pipeline.tier.memory_store import MemoryStore
+from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import StoredRecord
 from isotherm.storage.postgres.namespaces import forget_places
@@ -68,13 +71,32 @@ class Opened:
     def s3(self) -> S3Store:
         return S3Store(Objects(self.request.getfixturevalue("s3").bucket()))
 
+    def redis_postgres_folder(self) -> CompositeStore:
+        index = self.postgres()
+        bodies: dict[Tier, BodyStore] = {Tier.HOT: self.redis(), Tier.WARM: index, Tier.COLD: self.cold_folder()}
+        return CompositeStore(index, bodies, Policy())
+
+    def redis_postgres_s3(self) -> CompositeStore:
+        index = self.postgres()
+        return CompositeStore(index, {Tier.HOT: self.redis(), Tier.WARM: index, Tier.COLD: self.s3()}, Policy())
+
+    def memory_redis_folder(self) -> CompositeStore:
+        warm = MemoryStore({Tier.WARM})
+        bodies: dict[Tier, BodyStore] = {Tier.HOT: self.redis(), Tier.WARM: warm, Tier.COLD: self.cold_folder()}
+        return CompositeStore(MemoryStore(), bodies, Policy())
+
 
 KINDS: dict[str, Callable[[Opened], Store]] = {
+    "in process": lambda _: MemoryStore(),
+    "in process cold": lambda _: MemoryStore({Tier.COLD}),
     "redis": Opened.redis,
     "folder": Opened.cold_folder,
     "s3": Opened.s3,
     "postgres": Opened.postgres,
     "postgres warm": lambda opened: opened.postgres(Tier.WARM),
+    "redis + memory + folder": Opened.memory_redis_folder,
+    "redis + postgres + folder": Opened.redis_postgres_folder,
+    "redis + postgres + s3": Opened.redis_postgres_s3,
 }
 
 

@@ -66,7 +66,10 @@ class Passing:
                 seen.setdefault(outline.record.id, outline.record)
         states = [state(key, record) for key, record in enumerate(seen.values())]
         free = [s for s in states if not self.held.is_held(namespace, s.id, s.version, now)]
-        return plan_migration(snapshot(states, free, self._policy, now), self._policy, now)
+        planned = plan_migration(snapshot(states, free, self._policy, now), self._policy, now)
+        # A store of one tier has nowhere to lift a pinned record to.
+        levels = {None, *self._store.levels}
+        return replace(planned, moves=tuple(move for move in planned.moves if move.target in levels))
 
     def run(self, namespace: Namespace, now: datetime) -> PassReport:
         """Plan and apply. A record that cannot be moved is set aside, and one that changed meanwhile is left alone."""
@@ -109,7 +112,7 @@ class Passing:
         if move.target is None:
             return self._evict(namespace, record)
         summary = self._summaries.archive(namespace, record) if move.target is Tier.COLD else None
-        after = moved(record, move.target, now, summary=summary)
+        after = replace(moved(record, move.target, now, summary=summary), moved_reason=move.reason)
         swapped = self._writer.replace(namespace, record, after)
         if move.source is Tier.COLD and swapped:
             self.forget_summary(namespace, record.id)
