@@ -24,6 +24,7 @@ from reading import recall, tail
 from results import show, write
 from scaling import scale
 from scifact import scifact
+from tiers_pay import ingest, pay
 from writing import noop, remember
 
 BENCHES: Mapping[str, Callable[..., list[Line]]] = {
@@ -33,6 +34,8 @@ BENCHES: Mapping[str, Callable[..., list[Line]]] = {
     "recall": recall,
     "reconcile": reconcile,
     "scale": scale,
+    "ingest": ingest,
+    "pay": pay,
     "locomo": locomo,
     "scifact": scifact,
 }
@@ -65,6 +68,9 @@ def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
         return locomo(ground, options.locomo, quick=options.quick)
     if name == "scale":
         return scale(ground, quick=options.quick, large=options.large)
+    if name == "pay":
+        beam = options.locomo.parent / "beam_100k" if options.locomo else None
+        return pay(ground, options.locomo, beam, quick=options.quick)
     if name == "scifact":
         return scifact(ground, options.scifact, quick=options.quick)
     return BENCHES[name](ground, quick=options.quick)
