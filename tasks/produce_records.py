@@ -106,7 +106,7 @@ def message_record(namespace: Namespace, line: TranscriptLine) -> NewRecord:
         role=line.role,
         importance=line.importance,
         categories=(line.role,),
-        metadata={**line.metadata, "kind": "message"},
+        metadata={**line.metadata, "role": line.role, "kind": "message"},
     )
 
 

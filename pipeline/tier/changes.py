@@ -10,7 +10,7 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.plan import State
-from isotherm.pipeline.tier.records import NewRecord, Record, Tier
+from isotherm.pipeline.tier.records import NewRecord, Reason, Record, Tier
 from isotherm.pipeline.tier.store import StoredRecord
 
 
@@ -71,12 +71,17 @@ def edited(record: StoredRecord, edit: RecordEdit, now: datetime) -> StoredRecor
     if edit.content is None or edit.content == record.content:
         return changed
     changed = replace(changed, content=edit.content, summary=None)
-    return moved(changed, Tier.WARM, now) if record.tier is Tier.COLD else changed
+    return moved(changed, Tier.WARM, now, Reason.RESTORE) if record.tier is Tier.COLD else changed
 
 
-def moved(record: StoredRecord, target: Tier, now: datetime, *, summary: str | None = None) -> StoredRecord:
-    """A record in another tier. Its text is unchanged; a summary stands beside it only in cold."""
-    return replace(record, tier=target, moved_at=now, moved_from=record.tier, summary=summary)
+def moved(
+    record: StoredRecord, target: Tier, now: datetime, reason: Reason | None = None, *, summary: str | None = None
+) -> StoredRecord:
+    """A record in another tier. Its text is unchanged; a summary stands beside it only in cold.
+
+    Args: reason: for the log of moves of a store that has one.
+    """
+    return replace(record, tier=target, moved_at=now, moved_from=record.tier, moved_reason=reason, summary=summary)
 
 
 def state(key: int, record: StoredRecord) -> State:

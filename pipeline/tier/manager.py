@@ -20,6 +20,7 @@ from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import changes
 from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.composite import reachable
 from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.explaining import Explanation, explained
 from isotherm.pipeline.tier.finding import MOST_COMPARED
@@ -70,6 +71,7 @@ class Manager:
     Args: store: where they are; policy: when they move; weights: what counts in recall; lexical: how words are compared;
         observer: told of every move; summaries: what happens when a record goes cold; clock: the time, aware; max_pinned:
         records that may be pinned in one namespace, None for any number.
+    Raises: RejectedError when the policy moves records into tiers that the store does not keep.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Manager:
     ) -> None:
         self._store = store
         self._policy = policy or Policy()
+        _refuse_phantom_moves(store, self._policy)
         self._weights = weights or RecallWeights()
         self._observer = chain_observers(observer)
         self._summaries = summaries or NoopColdSummary()
@@ -159,7 +162,7 @@ class Manager:
 
         def rule(known: StoredRecord | None) -> StoredRecord:
             pinned = replace(existing(known), pinned=True)
-            return changes.moved(pinned, Tier.WARM, now) if pinned.tier is Tier.COLD else pinned
+            return changes.moved(pinned, Tier.WARM, now, Reason.PIN) if pinned.tier is Tier.COLD else pinned
 
         before, after = self._writer.change(owner, checked_id(record_id), rule)
         self._note_lift(owner, before, after, Reason.PIN, now)
@@ -181,7 +184,7 @@ class Manager:
             record = existing(known)
             if record.tier is not Tier.COLD:
                 return record
-            warm = changes.moved(record, Tier.WARM, now)
+            warm = changes.moved(record, Tier.WARM, now, Reason.RESTORE)
             # Asking for it is using it: it must not be idle at once.
             return replace(warm, last_access_at=max(warm.last_access_at, now))
 
@@ -375,6 +378,12 @@ class Manager:
         kept = [m for m in self._moves.copy() if m.namespace != owner or m.record_id not in ids]
         self._moves.clear()
         self._moves.extend(kept)
+
+
+def _refuse_phantom_moves(store: Store, policy: Policy) -> None:
+    missing = sorted(reachable(policy, store.levels) - store.levels)
+    if missing:
+        raise RejectedError(f"the policy moves records to {missing[0]}, which the store does not keep")
 
 
 def _everything() -> RecallBudget:

@@ -112,7 +112,7 @@ class Passing:
         if move.target is None:
             return self._evict(namespace, record)
         summary = self._summaries.archive(namespace, record) if move.target is Tier.COLD else None
-        after = replace(moved(record, move.target, now, summary=summary), moved_reason=move.reason)
+        after = moved(record, move.target, now, move.reason, summary=summary)
         swapped = self._writer.replace(namespace, record, after)
         if move.source is Tier.COLD and swapped:
             self.forget_summary(namespace, record.id)
