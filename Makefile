@@ -19,8 +19,9 @@ up: $(VENV)/demo.stamp ## Start servers, workers, beat and flower
 down: $(VENV)/demo.stamp ## Stop them; the data stay
 	@$(BIN)/isotherm down
 
+# Most tests wait for a process of their own, so two files at a time are faster even on one core.
 test: $(VENV)/dev.stamp ## Run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/dev.stamp ## Style, types and the direction of imports
 	@$(BIN)/ruff check .
