@@ -47,7 +47,7 @@ SELECT s.id, s.bank_id, 'r' || n, CASE WHEN n % 10 < 9 THEN 'text' END, sha256('
        CASE WHEN n % 10 = 9 THEN 'text' END, 0.5, CASE WHEN n % 10 = 9 THEN 1 WHEN n % 10 = 8 THEN 3 ELSE 2 END, n,
        CASE WHEN n % 50 = 0 THEN n END, CASE WHEN n % 50 = 0 THEN 1 ELSE 0 END, now() - n * interval '1 minute',
        now() - n * interval '1 minute', 4, ARRAY[n % 500, 1000 + n % 7, 5000 + n], n % 1000 <> 0
-FROM namespaces AS s, generate_series(1, CASE WHEN s.agent = 'large' THEN 20000 ELSE 40 END) AS n;
+FROM namespaces AS s, generate_series(1, CASE WHEN s.agent = 'large' THEN 100000 ELSE 40 END) AS n;
 INSERT INTO tier_postings SELECT r.bank_id, t, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS t;
 INSERT INTO operations (id, kind, trace_id, state, finished_at)
 SELECT gen_random_uuid(), 'tier.remember', gen_random_uuid(), CASE WHEN n % 100 = 0 THEN 'running' ELSE 'done' END,
@@ -86,7 +86,7 @@ def test_the_helper_sees_a_sequential_scan(filled: str) -> None:
 @pytest.mark.parametrize("namespace", [LARGE, SMALL])
 def test_tail_reads_the_newest_from_their_index(filled: str, namespace: Namespace) -> None:
     with explained(filled) as conn:
-        assert len(tier_recall.newest(conn, namespace, 200)) == min(200, 20_000 if namespace is LARGE else 40)
+        assert len(tier_recall.newest(conn, namespace, 200)) == min(200, 100_000 if namespace is LARGE else 40)
         assert conn.scanned() == set()
         assert "tier_records_newest" in conn.indexes()
 
