@@ -79,9 +79,8 @@ class DualWriteManager:
 
     def forget(self, namespace: Namespace, ids: Sequence[str] | None = None) -> Receipt:
         """Remove from the store and the index. Raises: MirrorError when the index still has one of them."""
-        gone = [record.id for record in self.inner.list_all(namespace)] if ids is None else list(ids)
         receipt = self.inner.forget(namespace, ids)
-        self._sync_all(namespace, gone)
+        self._sync_all(namespace, receipt.ids if ids is None else ids)
         return receipt
 
     def recall(self, namespace: Namespace, query: str, budget: RecallBudget | None = None) -> Recall:

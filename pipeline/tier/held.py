@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -60,6 +60,14 @@ class Held:
             held.pop(record_id, None)
             if not held:
                 self._held.pop(namespace, None)
+
+    def keep_only(self, namespace: Namespace, ids: Collection[str]) -> None:
+        """Hold no record that is gone."""
+        with self._lock:
+            held = self._held.get(namespace, {})
+            gone = [record_id for record_id in held if record_id not in ids]
+        for record_id in gone:
+            self.drop(namespace, record_id)
 
     def listed(self, namespace: Namespace) -> Sequence[SetAside]:
         """What is set aside in a namespace, the longest waiting first."""

@@ -10,12 +10,13 @@ import secrets
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
 from isotherm.pipeline.clean import METADATA_MAX_BYTES, aware
-from isotherm.pipeline.errors import RejectedError, VersionConflictError
+from isotherm.pipeline.errors import RejectedError, TransientError, VersionConflictError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import changes
 from isotherm.pipeline.tier.answers import Recall
@@ -252,7 +253,9 @@ class Manager:
                 return PassReport(coalesced=True)
             self._running.add(owner)
         try:
-            self.apply_touches(owner)
+            # Accesses that cannot be added yet wait for the next pass; they hold up nothing.
+            with suppress(TransientError):
+                self.apply_touches(owner)
             return self._passing.run(owner, moment)
         finally:
             with self._lock:

@@ -64,6 +64,7 @@ class Passing:
         for tier in Tier:
             for outline in outlines(self._store, namespace, tier):
                 seen.setdefault(outline.record.id, outline.record)
+        self.held.keep_only(namespace, seen)
         states = [state(key, record) for key, record in enumerate(seen.values())]
         free = [s for s in states if not self.held.is_held(namespace, s.id, s.version, now)]
         planned = plan_migration(snapshot(states, free, self._policy, now), self._policy, now)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 
-from isotherm.pipeline.errors import NotFoundError
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import changes, finding
 from isotherm.pipeline.tier.answers import Recall, Recalled
@@ -64,20 +63,25 @@ class Recalling:
         return Recall(items, degraded, pool.truncated)
 
     def apply(self, owner: Namespace) -> int:
-        """Add the touches that wait for a namespace; what a failure keeps from being added waits on."""
-        return self._apply(owner, self.touches.take(owner))
+        """Add the touches that wait for a namespace, and return of how many records.
 
-    def _apply(self, owner: Namespace, touches: Mapping[str, Touch]) -> int:
-        applied, waiting = 0, dict(touches)
-        try:
-            for record_id, touch in touches.items():
-                with suppress(NotFoundError):
-                    self._writer.change(owner, record_id, partial(_touched, touch))
-                    applied += 1
-                del waiting[record_id]
-        finally:
-            if waiting:
-                self.touches.add(owner, waiting)
+        Raises: the first error that may pass, after all others were added; touches that met one wait on. A touch of a
+        record that is gone, or that its store refuses, is dropped.
+        """
+        applied, waiting = 0, dict[str, Touch]()
+        first: Exception | None = None
+        for record_id, touch in self.touches.take(owner).items():
+            try:
+                self._writer.change(owner, record_id, partial(_touched, touch))
+                applied += 1
+            except RejectedError:
+                continue
+            except Exception as error:  # noqa: BLE001 - raised below, once every record had its turn
+                first = first or error
+                waiting[record_id] = touch
+        if first is not None:
+            self.touches.add(owner, waiting)
+            raise first
         return applied
 
     def _touch(

@@ -378,6 +378,18 @@ def test_tier_weak_18_a_recall_answers_though_its_touches_fail() -> None:
     assert manager.get(NS, "a").access_count == 1
 
 
+def test_tier_weak_15_weak_18_touches_that_cannot_be_added_hold_up_no_pass() -> None:
+    store = FailingStore(MemoryStore(), COLD)
+    store.inner.put(NS, row("stuck", COLD))
+    manager = managed(AGED, row("old", HOT, idle=2 * DAY, content="coral"), row("kelp", WARM), store=store)
+    manager.recall(NS, "kelp")
+    assert manager.reconcile(NS).report == MigrationReport(demoted=1)
+    assert (manager.get(NS, "stuck").access_count, manager.get(NS, "kelp").access_count) == (0, 1)
+    store.failing = False
+    assert manager.apply_touches() == 1
+    assert manager.get(NS, "stuck").access_count == 1
+
+
 def test_tier_weak_22_a_finished_namespace_leaves_nothing_behind() -> None:
     store = MemoryStore()
     manager = managed(policy(), store=store)

@@ -267,6 +267,17 @@ def test_a_record_without_a_usable_summary_is_set_aside_longer_each_time_and_sto
     assert not manager.set_aside(NS)
 
 
+def test_a_record_that_is_gone_is_set_aside_no_longer() -> None:
+    store = MemoryStore()
+    backend = SummarizingColdSummary(summarizer=Stub(""))
+    manager = managed(IDLE, row("bad", WARM, idle=8 * DAY, content=LONG), store=store, summaries=backend)
+    manager.reconcile(NS)
+    assert [held.record_id for held in manager.set_aside(NS)] == ["bad"]
+    store.delete(NS, "bad")
+    manager.reconcile(NS)
+    assert not manager.set_aside(NS)
+
+
 def test_a_truncated_text_serves_when_the_settings_say_so() -> None:
     backend = SummarizingColdSummary(
         ColdSummarySettings(or_truncated=True, max_summary_chars=32), summarizer=Stub("ha " * 60)
