@@ -21,12 +21,12 @@ from isotherm.pipeline.tier.ranking import Lexical, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
-from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_write
+from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_write
 from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection, statement
+from isotherm.storage.postgres.pool import Connection, connection, reading, statement
 from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Tail, TailRecord
@@ -37,6 +37,9 @@ TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which R
 # Candidates per leg for each record wanted, and at least so many.
 _PER_WANTED = 4
 _MIN_QUOTA = 40
+# Most records of a call that are copied into a hot tail. Larger calls are bulk loads, between which nobody reads: the next
+# reader fills the tail from the database, once for all of them.
+_APPENDED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
 
 
@@ -160,9 +163,9 @@ class TierMemory:
             return Recall()
         quota = max(_MIN_QUOTA, _PER_WANTED * normal.total)
         near, degraded = self._near(query)  # before a connection is taken
-        with connection() as conn:
-            quotas = tier_recall.Quotas(quota, quota, quota)
-            found = tier_recall.candidates(conn, scope, query, tiers, quotas, lexical, near)
+        with reading() as conn:
+            quotas = tier_candidates.Quotas(quota, quota, quota)
+            found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near)
             chosen = select(rank(found.candidates, weights or RecallWeights(), moment, lexical), normal)
             rows = tier_recall.records(conn, [s.candidate.key for s in chosen], scope, moment)
         items = [Recalled(rows[s.candidate.key], s.parts, s.candidate.legs) for s in chosen if s.candidate.key in rows]
@@ -189,7 +192,7 @@ class TierMemory:
         if hit is not None and all(record.content is not None for record in hit):
             return hit
         newest = self._newest(namespace, MOST)
-        if hit is None:
+        if hit is None and namespaces.find(namespace, again=True) == place:
             self._offer(place.namespace_id, generation, newest)
         return newest[-limit:]
 
@@ -274,7 +277,7 @@ class TierMemory:
                 continue
             mine = [w for w in written if w.namespace_id == namespace_id]
             try:
-                if done is None or any(w.version > 1 for w in mine):
+                if done is None or len(mine) > _APPENDED or any(w.version > 1 for w in mine):
                     self._tail.drop(namespace_id, generation)
                 else:
                     copies = [(w.key, by_id[namespace_id, w.id]) for w in mine]

@@ -94,7 +94,7 @@ def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> 
     Raises: RejectedError when the namespace lacks one of them, or too many would be pinned; TransientError when PostgreSQL
     cannot be reached.
     """
-    place, wanted = _place(namespace), _ids(ids)
+    place, wanted = _place(namespace), ids_of(ids)
     opened = storage.open()
     new = operation(PIN, namespace, place, key, {"ids": wanted})
     done, messages = opened.tier.change(
@@ -110,7 +110,7 @@ def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> 
 
 def unpin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
     """Let passes move records again. Args and Raises: as `pin`."""
-    place, wanted = _place(namespace), _ids(ids)
+    place, wanted = _place(namespace), ids_of(ids)
     opened = storage.open()
     new = operation(UNPIN, namespace, place, key, {"ids": wanted})
     done, messages = opened.tier.change(
@@ -144,7 +144,8 @@ def _place(namespace: Namespace) -> Place:
     return place
 
 
-def _ids(ids: Sequence[str]) -> list[str]:
+def ids_of(ids: Sequence[str]) -> list[str]:
+    """Each id once, in the order given. Raises: RejectedError for none, or more than 1,000."""
     wanted = list(dict.fromkeys(ids))
     if not 1 <= len(wanted) <= MAX_IDS:
         raise RejectedError(f"from 1 to {MAX_IDS} ids can be given at once, not {len(wanted)}")

@@ -16,9 +16,18 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position
 from isotherm.storage.embedded import Endpoints
-from isotherm.storage.postgres import namespaces, outbox, steps, sweep, tier_plan, tier_recall, tier_rows
+from isotherm.storage.postgres import (
+    namespaces,
+    outbox,
+    steps,
+    sweep,
+    tier_candidates,
+    tier_plan,
+    tier_recall,
+    tier_rows,
+)
 from isotherm.storage.postgres.namespaces import Place, Scope
-from isotherm.storage.postgres.tier_recall import Quotas
+from isotherm.storage.postgres.tier_candidates import Quotas
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +47,7 @@ SELECT s.id, s.bank_id, 'r' || n, CASE WHEN n % 10 < 9 THEN 'text' END, sha256('
        CASE WHEN n % 10 = 9 THEN 'text' END, 0.5, CASE WHEN n % 10 = 9 THEN 1 WHEN n % 10 = 8 THEN 3 ELSE 2 END, n,
        CASE WHEN n % 50 = 0 THEN n END, CASE WHEN n % 50 = 0 THEN 1 ELSE 0 END, now() - n * interval '1 minute',
        now() - n * interval '1 minute', 4, ARRAY[n % 500, 1000 + n % 7, 5000 + n], n % 1000 <> 0
-FROM namespaces AS s, generate_series(1, CASE WHEN s.agent = 'large' THEN 20000 ELSE 40 END) AS n;
+FROM namespaces AS s, generate_series(1, CASE WHEN s.agent = 'large' THEN 100000 ELSE 40 END) AS n;
 INSERT INTO tier_postings SELECT r.bank_id, t, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS t;
 INSERT INTO operations (id, kind, trace_id, state, finished_at)
 SELECT gen_random_uuid(), 'tier.remember', gen_random_uuid(), CASE WHEN n % 100 = 0 THEN 'running' ELSE 'done' END,
@@ -77,7 +86,7 @@ def test_the_helper_sees_a_sequential_scan(filled: str) -> None:
 @pytest.mark.parametrize("namespace", [LARGE, SMALL])
 def test_tail_reads_the_newest_from_their_index(filled: str, namespace: Namespace) -> None:
     with explained(filled) as conn:
-        assert len(tier_recall.newest(conn, namespace, 200)) == min(200, 20_000 if namespace is LARGE else 40)
+        assert len(tier_recall.newest(conn, namespace, 200)) == min(200, 100_000 if namespace is LARGE else 40)
         assert conn.scanned() == set()
         assert "tier_records_newest" in conn.indexes()
 
@@ -96,12 +105,12 @@ SCOPES = {
 def test_recall_proposes_from_indexes(
     filled: str, monkeypatch: pytest.MonkeyPatch, scope: Scope, tiers: list[Tier]
 ) -> None:
-    monkeypatch.setattr(tier_recall.text, "terms", lambda _: [3, 1_003, 5_077])
+    monkeypatch.setattr(tier_candidates.text, "terms", lambda _: [3, 1_003, 5_077])
     with explained(filled) as conn:
-        found = tier_recall.candidates(conn, scope, "a query", tiers, Quotas(80, 80))
+        found = tier_candidates.candidates(conn, scope, "a query", tiers, Quotas(80, 80))
         assert found.candidates
         assert conn.scanned() == set()
-        blank = tier_recall.candidates(conn, scope, "", tiers, Quotas(80, 80))
+        blank = tier_candidates.candidates(conn, scope, "", tiers, Quotas(80, 80))
         assert blank.candidates
         records = tier_recall.records(conn, [c.key for c in found.candidates], scope, NOW)
         assert len(records) == len(found.candidates)

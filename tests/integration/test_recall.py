@@ -14,7 +14,7 @@ from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
-from isotherm.storage.postgres import tier_recall
+from isotherm.storage.postgres import tier_candidates, tier_recall
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers, ticks
 
@@ -63,7 +63,7 @@ def test_a_backlog_of_unindexed_records_is_said_to_hide_some(memory: Storage, mo
     assert memory
     store(["kelp"] * 5)
     assert not producers.recall(NS, "kelp").truncated
-    monkeypatch.setattr(tier_recall, "UNINDEXED", 3)
+    monkeypatch.setattr(tier_candidates, "UNINDEXED", 3)
     assert producers.recall(NS, "kelp").truncated
     drive()
     assert not producers.recall(NS, "kelp").truncated
@@ -77,8 +77,8 @@ def test_postings_and_the_whole_comparison_find_the_same_best_records(
     drive()
     for query in ("kelp", "moss fern", "pine note 17", "reed sedge kelp 239", "nothing of it"):
         answers = []
-        for exact in (tier_recall.EXACT, 10):
-            monkeypatch.setattr(tier_recall, "EXACT", exact)
+        for exact in (tier_candidates.EXACT, 10):
+            monkeypatch.setattr(tier_candidates, "EXACT", exact)
             found = producers.recall(NS, query, touch=False)
             answers.append([(i.record.id, i.score) for i in found.items])
         assert [i for i, _ in answers[0]] == [i for i, _ in answers[1]], query
@@ -89,8 +89,8 @@ def test_rare_word_is_found_by_postings_however_frequent_the_others_are(
     memory: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert memory
-    monkeypatch.setattr(tier_recall, "EXACT", 1)
-    monkeypatch.setattr(tier_recall, "PER_WORD", 5)
+    monkeypatch.setattr(tier_candidates, "EXACT", 1)
+    monkeypatch.setattr(tier_candidates, "PER_WORD", 5)
     store(["axolotl kelp", *["kelp moss"] * 120])
     drive()
     answer = producers.recall(NS, "axolotl kelp", budget=only(total=1))
@@ -103,7 +103,7 @@ def test_level_switched_off_is_not_searched_and_uses_up_no_quota(
     memory: Storage, monkeypatch: pytest.MonkeyPatch, exact: int
 ) -> None:
     assert memory
-    monkeypatch.setattr(tier_recall, "EXACT", exact)
+    monkeypatch.setattr(tier_candidates, "EXACT", exact)
     store(["kelp"], Tier.WARM)
     store(["kelp"] * 150)
     drive()
