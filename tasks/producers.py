@@ -51,12 +51,15 @@ from isotherm.tasks import passes
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.observe import emit
 from isotherm.tasks.produce_forget import forget, forget_agent, forget_receipt, forget_session, forget_tenant
-from isotherm.tasks.produce_tier import get, pin, unpin, update
+from isotherm.tasks.produce_tier import explain, get, list_all, list_namespaces, pin, unpin, update
+from isotherm.tasks.produce_transfer import export, import_records
 from isotherm.tasks.publish import after_commit, flush, publish_after_commit, put_back, take_sent
 
 __all__ = [
     "Accepted",
     "cancel",
+    "explain",
+    "export",
     "flush",
     "forget",
     "forget_agent",
@@ -64,6 +67,9 @@ __all__ = [
     "forget_session",
     "forget_tenant",
     "get",
+    "import_records",
+    "list_all",
+    "list_namespaces",
     "operation",
     "pin",
     "plan",
