@@ -72,6 +72,7 @@ imports = (
     "isotherm.tasks.tier",
     "isotherm.tasks.cold",
     "isotherm.tasks.embed",
+    "isotherm.tasks.forget",
     "isotherm.tasks.ticks",
     "isotherm.tasks.brain",
     "isotherm.tasks.interest",

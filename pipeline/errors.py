@@ -32,6 +32,10 @@ class UnavailableError(TransientError):
     """A server this call needs cannot be reached or does not fit (too old, missing extension); the message says which."""
 
 
+class ErasedError(TransientError):
+    """The namespace of a write was erased between the look at its name and the write; the same call makes it anew."""
+
+
 class LostLeaseError(IsothermError):
     """Another runner owns the step now; what this runner did is rolled back."""
 

@@ -54,6 +54,25 @@ class RecordsUnpinned(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryForgotten(Event):
+    """Everything of a scope was erased, and a look everywhere found nothing more. Its names are not told."""
+
+    name: ClassVar[str] = "tier.memory_forgotten"
+    scope: str
+    records: int
+    objects: int
+    interests: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsImported(Event):
+    """Records came in from another installation; those that were there already do not count."""
+
+    name: ClassVar[str] = "tier.records_imported"
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsIndexed(Event):
     """The words of records can be searched."""
 

@@ -21,6 +21,7 @@ ARCHIVE = "cold.archive"
 RESTORE = "tier.restore"
 REPORT = "tier.report"
 TIER_EMBED = "tier.embed"
+FORGET = "tier.forget"
 
 BRAIN_EMBED = "brain.embed"
 BRAIN_MIRROR = "brain.mirror"
@@ -43,6 +44,7 @@ STAGES = MappingProxyType(
         RESTORE: Queue.DB,
         REPORT: Queue.DB,
         TIER_EMBED: Queue.LLM,
+        FORGET: Queue.DB,
         BRAIN_EMBED: Queue.LLM,
         BRAIN_MIRROR: Queue.GRAPH,
         EXTRACT: Queue.LLM,

@@ -24,7 +24,7 @@ from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
 from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_write
 from isotherm.storage.postgres.cold_bodies import StoredBody
-from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, reading, statement
@@ -189,18 +189,18 @@ class TierMemory:
         place = namespaces.find(namespace)
         if place is None:
             return []
-        return with_whole_pairs(self._tail_of(place.namespace_id, namespace, limit))
+        return with_whole_pairs(self._tail_of(place, namespace, limit))
 
-    def _tail_of(self, namespace_id: int, namespace: Namespace, limit: int) -> list[TailRecord]:
+    def _tail_of(self, place: Place, namespace: Namespace, limit: int) -> list[TailRecord]:
         try:
-            hit, generation = self._tail.read(namespace_id, limit)
+            hit, generation = self._tail.read(place.namespace_id, limit)
         except UnavailableError:
             return self._newest(namespace, limit)
         if hit is not None and all(record.content is not None for record in hit):
             return hit
         newest = self._newest(namespace, MOST)
-        if hit is None:
-            self._offer(namespace_id, generation, newest)
+        if hit is None and namespaces.find(namespace, again=True) == place:
+            self._offer(place.namespace_id, generation, newest)
         return newest[-limit:]
 
     def get(self, namespace: Namespace, record_id: str, *, now: datetime | None = None) -> Record:

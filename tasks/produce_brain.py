@@ -23,7 +23,7 @@ from isotherm.pipeline.brain.graph_port import Direction
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
 from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
 from isotherm.pipeline.clean import clean_name
-from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
@@ -108,12 +108,23 @@ def put_many(
     unique = list({new.id: new for new in cleaned}.values())
     if not 1 <= len(unique) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
+    ids = [n.id for n in cleaned]
+    try:
+        return _put(namespace, unique, ids, key, replace_parts=replace_parts)
+    except ErasedError:  # the namespace was forgotten since this process looked up its ids
+        return _put(namespace, unique, ids, key, replace_parts=replace_parts)
+
+
+def _put(
+    namespace: Namespace, unique: list[NewObject], ids: list[UUID], key: str | None, *, replace_parts: bool
+) -> Stored:
+    opened = storage.open()
     place = namespaces.resolve(namespace)
     embeds = factory.embedder(opened.settings) is not None
     wanted = Put(place, unique, replace_parts, embeds, datetime.now(UTC))
     new = _operation(PUT, namespace, place, key, [*map(_fingerprint, unique), replace_parts])
     done = opened.brain.put(new, wanted)
-    return _follow_up(new, done, [n.id for n in cleaned], ObjectsStored(done.written, done.removed))
+    return _follow_up(new, done, ids, ObjectsStored(done.written, done.removed))
 
 
 def soft_delete(

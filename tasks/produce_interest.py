@@ -23,7 +23,7 @@ from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks import produce_records
-from isotherm.tasks.produce_records import Accepted
+from isotherm.tasks.accepted import Accepted
 
 __all__ = ["contradictions", "ingest_session", "interests", "recall_interests"]
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
 from isotherm.pipeline.clean import clean_metadata, clean_name
-from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace, message_id
@@ -27,24 +27,11 @@ from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Stored
+from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.observe import emit
 from isotherm.tasks.publish import after_commit, publish_after_commit, put_back, take_sent
 
 MAX_BATCH = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted:
-    """The answer of a producer.
-
-    Args: operation_id: what to ask about later; ids: of the records, in the order given; new: False when the call
-    repeated an earlier one; written: records that are new or changed.
-    """
-
-    operation_id: UUID
-    ids: tuple[str, ...] = ()
-    new: bool = True
-    written: int = 0
 
 
 def remember(
@@ -140,13 +127,26 @@ def store(
         raise RejectedError(f"from 1 to {MAX_BATCH} records can be stored at once, not {len(pairs)}")
     if len({namespace.bank for namespace, _ in pairs}) > 1:
         raise RejectedError("the records of one call belong to one bank")
+    try:
+        return _store(pairs, key, kind, also)
+    except ErasedError:  # a namespace was forgotten since this process looked up its ids
+        return _store(pairs, key, kind, also)
+
+
+def _store(
+    pairs: Sequence[tuple[Namespace, NewRecord]],
+    key: str | None,
+    kind: str,
+    also: Callable[[Connection, NewOperation], list[Message]] | None,
+) -> Accepted:
     opened = storage.open()
     rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
     _check_pins(rows, opened.settings.max_pinned)
     new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
+    further = None if also is None else lambda conn: also(conn, new)
     try:
-        stored = opened.tier.remember(new, rows, sent, None if also is None else lambda conn: also(conn, new))
+        stored = opened.tier.remember(new, rows, sent, further)
     except BaseException:
         put_back(sent)
         raise
@@ -179,10 +179,9 @@ def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed
         metadata = redact_values(redactor, clean_metadata(record.metadata, limits.max_metadata))
         record = replace(record, metadata=metadata)
     cleaned = record.cleaned(max_bytes=limits.max_content)
-    cleaned = replace(cleaned, content=redactor.redact(cleaned.content))
     if cleaned.tier is Tier.COLD:
         raise RejectedError("tier: a new record starts hot or warm; it goes cold by a pass, with a summary")
-    return Placed(namespaces.resolve(namespace), cleaned)
+    return Placed(namespaces.resolve(namespace), replace(cleaned, content=redactor.redact(cleaned.content)))
 
 
 def _operation(rows: Sequence[Placed], namespace: Namespace, key: str | None, kind: str) -> NewOperation:

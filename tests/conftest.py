@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -35,6 +36,10 @@ PACE = {
     # Whether the offline model is installed must not change what a test sees; those about vectors ask for some.
     "ISOTHERM_EMBEDDER": "none",
 }
+
+
+# A console that finds it when it is made keeps this width for ever; tests that run side by side are given one.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session")

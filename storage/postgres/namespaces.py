@@ -8,7 +8,7 @@ from typing import Any
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import Connection, connection, on_erased
 
 # A lookup first: an insert that finds its row would wait for every writer that holds a reference to it. For the same
 # reason the update that makes a conflict return its row names no key column.
@@ -73,11 +73,14 @@ def resolve(namespace: Namespace) -> Place:
     return place
 
 
-def find(namespace: Namespace) -> Place | None:
+def find(namespace: Namespace, *, again: bool = False) -> Place | None:
     """The ids of a namespace, None when nothing was ever written to it; for reads, which make none.
 
+    Args: again: look at the database, whatever this process remembers: another may have erased the namespace.
     Raises: as `resolve`.
     """
+    if again:
+        _PLACES.pop(namespace, None)
     place = _PLACES.get(namespace)
     if place is None:
         values = {f"scope_{name}": value for name, value in columns(namespace).items()}
@@ -102,6 +105,9 @@ def _keep(namespace: Namespace, place: Place) -> Place:
 def forget_places() -> None:
     """Drop what this process remembers; needed when a namespace was erased or the database changed."""
     _PLACES.clear()
+
+
+on_erased(forget_places)
 
 
 def columns(namespace: Namespace) -> dict[str, str | None]:

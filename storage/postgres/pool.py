@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from psycopg import errors as pg
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
+from isotherm.pipeline.errors import ErasedError, RejectedError, TransientError, UnavailableError
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -33,7 +34,12 @@ _PASSING = (
 )
 
 
+# References to a namespace or a bank, which an erasure may have taken away since their ids were looked up.
+_OWNERS = re.compile(r"_(namespace_id|bank_id|namespace_id_bank_id)_fkey$")
+
+
 class _State:
+    on_erased: list[Callable[[], None]] = []  # noqa: RUF012 - one per process, as the pool is
     pool: ConnectionPool[Connection] | None = None
     used: dict[int, float] = {}  # noqa: RUF012 - one per process, as the pool is
     generic: set[int] = set()  # noqa: RUF012 - the same
@@ -69,6 +75,11 @@ def close_pool() -> None:
         _State.pool = None
         _State.used.clear()
         _State.generic.clear()
+
+
+def on_erased(forget: Callable[[], None]) -> None:
+    """Have a function drop what this process remembers of ids, when a write met ids that were erased."""
+    _State.on_erased.append(forget)
 
 
 def is_open() -> bool:
@@ -167,6 +178,12 @@ def _translated() -> Iterator[None]:
     except _PASSING as error:
         _State.used.clear()  # what ended this connection may have ended the others
         raise TransientError(f"PostgreSQL: {type(error).__name__} {error.sqlstate or ''}".rstrip()) from error
+    except pg.ForeignKeyViolation as error:
+        if not _OWNERS.search(error.diag.constraint_name or ""):
+            raise
+        for forget in _State.on_erased:
+            forget()
+        raise ErasedError("what owned these rows was erased meanwhile; the same call begins anew") from error
     except pg.UntranslatableCharacter as error:
         raise RejectedError("text with a character that PostgreSQL cannot store") from error
 

@@ -158,6 +158,11 @@ class Tail:
         """Make every reader ask the database, whatever the tail holds."""
         self.drop(namespace_id, self.raise_generation(namespace_id))
 
+    def holds(self, namespace_id: int) -> int:
+        """How many records a tail has copies of."""
+        with translated():
+            return int(self._client.zcard(self._key(namespace_id, "tail")))
+
     def read(self, namespace_id: int, limit: int) -> tuple[list[TailRecord] | None, str]:
         """The newest `limit` records (at most 200), oldest first; None, with the generation to offer under, on a miss."""
         keys = [self._key(namespace_id, part) for part in _PARTS]

@@ -69,3 +69,14 @@ class Touches:
             pipe.delete(batch.id)
             pipe.srem(f"{self._prefix}:open", batch.id)
             pipe.execute()
+
+    def forget(self, record_keys: Sequence[int]) -> None:
+        """Drop what was counted of records that are gone."""
+        if not record_keys:
+            return
+        with translated():
+            names = [f"{self._prefix}:buffer", *self._client.smembers(f"{self._prefix}:open")]
+            with self._client.pipeline(transaction=False) as pipe:
+                for name in names:
+                    pipe.hdel(name, *map(str, record_keys))
+                pipe.execute()

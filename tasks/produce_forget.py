@@ -1,0 +1,156 @@
+"""Forgetting: records, a namespace, a session, an agent or a tenant. What is forgotten cannot be found once the call returns.
+
+Single records are gone when the call returns. Of larger scopes the names are gone: a name that is used again begins anew.
+Their rows follow in the background, and the operation ends `done` when a look everywhere finds nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID, uuid4
+
+from uuid_utils.compat import uuid7
+
+from isotherm import storage
+from isotherm.pipeline import stages
+from isotherm.pipeline.clean import clean_name
+from isotherm.pipeline.hashing import digest
+from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.tier.erasure import ErasureScope
+from isotherm.storage import forget as forgetting
+from isotherm.storage.forget import Receipt
+from isotherm.storage.postgres import (
+    namespaces,
+    operations,
+    outbox,
+    steps,
+    tier_forget,
+    tier_forget_interest,
+    tier_forget_ledgers,
+)
+from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres.operations import NewOperation
+from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.steps import NewStep
+from isotherm.tasks.accepted import Accepted
+from isotherm.tasks.produce_tier import ids_of
+from isotherm.tasks.publish import publish_after_commit
+
+FORGET = "tier.forget"
+# Hot copies that are dropped before the call returns; those of more namespaces go by the first step.
+_AT_ONCE = 200
+
+
+def forget(namespace: Namespace, ids: Sequence[str] | None = None, *, key: str | None = None) -> Accepted:
+    """Forget records of a namespace, or the namespace whole when no ids are given.
+
+    Records that are not there are forgotten already. Something remembered later under the same id is a new record.
+
+    Args: ids: 1 to 1,000; key: makes the call safe to repeat.
+    Raises: RejectedError for wrong input, or a key that was used with another body; TransientError when PostgreSQL cannot
+    be reached.
+    """
+    if ids is not None:
+        return _forget_records(namespace, ids_of(ids), key)
+    return _forget_scope(ErasureScope.of_namespace(namespace), key)
+
+
+def forget_session(bank: Bank, session: str, *, key: str | None = None) -> Accepted:
+    """Forget a session of an agent, in all its scopes and runs, with what was made of it. Raises: as `forget`."""
+    return _forget_scope(ErasureScope.of_session(bank, session), key)
+
+
+def forget_agent(bank: Bank, *, key: str | None = None) -> Accepted:
+    """Forget all that an agent of a tenant remembers. Raises: as `forget`."""
+    return _forget_scope(ErasureScope.of_agent(bank), key)
+
+
+def forget_tenant(tenant: str, *, key: str | None = None) -> Accepted:
+    """Forget all agents of a tenant. Raises: as `forget`; a blank name is refused."""
+    return _forget_scope(ErasureScope.of_tenant(tenant), key)
+
+
+def forget_receipt(operation_id: UUID) -> Receipt:
+    """What an erasure erased, and what a look everywhere still finds of it.
+
+    Raises: RejectedError when there is no such erasure; TransientError when a server cannot be reached.
+    """
+    return forgetting.receipt(storage.open(), operation_id)
+
+
+def _forget_records(namespace: Namespace, ids: list[str], key: str | None) -> Accepted:
+    opened = storage.open()
+    scope = ErasureScope.of_records(namespace, tuple(ids))
+    place = namespaces.find(namespace, again=True)
+    new = _operation(scope, key)
+
+    def write(conn: Connection) -> tuple[tuple[UUID, bool, int], list[Message]]:
+        known, fresh = operations.create(conn, new)
+        if not fresh:
+            return (known.id, False, 0), []
+        counts, messages = ({}, []) if place is None else _erase(conn, new, place, scope)
+        if place is None:
+            tier_forget.begin(conn, new.id, scope, [], [])
+        return (new.id, True, counts.get("records", 0)), [*messages, _begin(conn, new)]
+
+    tails = [] if place is None else [place.namespace_id]
+    (operation_id, is_new, gone), messages = opened.tier.change(tails, new.trace_id, write)
+    publish_after_commit(messages)
+    return Accepted(operation_id, tuple(ids), new=is_new, written=gone)
+
+
+def _erase(
+    conn: Connection, new: NewOperation, place: Place, scope: ErasureScope
+) -> tuple[dict[str, int], list[Message]]:
+    """Erase records and what was made of them, in one transaction: records first, since whoever moves them locks so too."""
+    patience = storage.open().patience
+    keys = tier_forget.lock_by_id(conn, place.namespace_id, scope.ids)
+    counts = tier_forget.delete_records(conn, keys)
+    counts |= tier_forget_interest.erase(conn, [place.bank_id], keys=keys)
+    messages = tier_forget_interest.restart_runs(conn, [place.bank_id], patience)
+    scrubbed, again = tier_forget_ledgers.scrub(conn, [place.namespace_id], [place.bank_id], keys, patience)
+    counts["steps"] = scrubbed
+    found = {kind: n for kind, n in counts.items() if n}
+    tier_forget.begin(conn, new.id, scope, [place.bank_id], [place.namespace_id], keys=keys, counts=found)
+    return counts, [*messages, *again]
+
+
+def _forget_scope(scope: ErasureScope, key: str | None) -> Accepted:
+    opened = storage.open()
+    new = _operation(scope, key)
+
+    def write(conn: Connection) -> tuple[tuple[UUID, bool, int], list[Message]]:
+        known, fresh = operations.create(conn, new)
+        if not fresh:
+            return (known.id, False, 0), []
+        found = tier_forget.take_names(conn, new.id, scope)
+        return (new.id, True, len(found)), [_begin(conn, new)]
+
+    with connection() as conn:
+        tails = tier_forget.namespaces_of(conn, scope, _AT_ONCE)
+    (operation_id, is_new, found), messages = opened.tier.change(tails, new.trace_id, write)
+    namespaces.forget_places()
+    publish_after_commit(messages)
+    return Accepted(operation_id, new=is_new, written=found)
+
+
+def _operation(scope: ErasureScope, key: str | None) -> NewOperation:
+    """It belongs to no namespace: it outlives those that it erases."""
+    checked = None if key is None else clean_name(key, field="key")
+    return NewOperation(
+        id=uuid7(),
+        kind=FORGET,
+        trace_id=uuid4(),
+        key=None if checked is None else digest("operation", FORGET, scope.sha256, checked),
+        fingerprint=None if checked is None else scope.sha256,
+    )
+
+
+def _begin(conn: Connection, new: NewOperation) -> Message:
+    patience = storage.open().patience
+    step = NewStep(stages.FORGET, {})
+    [step_id] = steps.add(conn, new.id, [step], retry_for=patience.retry_for, nudge_after=patience.nudge_after)
+    return outbox.announce(
+        conn, stages.FORGET, step_id, operation_id=new.id, trace_id=new.trace_id, delay=patience.grace
+    )

@@ -1,0 +1,342 @@
+"""Forget means gone: rows, words, vectors, summaries, bodies, hot copies, ledgers, objects, graph, interests; nothing comes back."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+from inprocess import STAGES, drive
+from tiering import LONG, NS, store
+
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.transcript import TranscriptLine
+from isotherm.storage import forget as storage_forget
+from isotherm.storage.postgres import namespaces
+from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.storage.redis.tail import Tail
+from isotherm.tasks import cold, producers
+from isotherm.tasks import forget as stage
+from isotherm.tasks import tier as stages
+from isotherm.tasks.produce_brain import link, put, search
+from isotherm.tasks.produce_interest import ingest_session, interests
+
+if TYPE_CHECKING:
+    import redis
+
+    from isotherm.storage.opened import Storage
+
+pytestmark = pytest.mark.usefixtures("memory")
+
+SECRET = "xyzzyplugh"
+OTHER = Namespace.of("atlas", "s2")
+FOREIGN = Namespace.of("atlas", "s1", tenant="acme")
+
+
+@pytest.fixture
+def dsn(emptied_dsn: str) -> str:
+    return emptied_dsn
+
+
+def everything(client: redis.Redis) -> str:
+    """All that is stored anywhere, as one text."""
+    tables = fetch_all("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
+    parts = [str(fetch_all(f'SELECT t::text FROM "{table}" AS t')) for (table,) in tables]
+    for key in client.scan_iter():
+        kind = client.type(key).decode()
+        parts.append(key.decode())
+        parts.append(str({"string": client.get, "hash": client.hgetall, "set": client.smembers,
+                          "list": lambda k: client.lrange(k, 0, -1), "zset": lambda k: client.zrange(k, 0, -1)}[kind](key)))  # fmt: skip
+    return "\n".join(parts)
+
+
+def forgotten(accepted: producers.Accepted) -> Any:
+    drive(accepted.operation_id)
+    done = producers.operation(accepted.operation_id)
+    assert done.state == "done", (done.state, done.error)
+    receipt = producers.forget_receipt(accepted.operation_id)
+    assert receipt.left == {}
+    assert receipt.finished_at is not None
+    return receipt
+
+
+def said(*texts: str, session: str = "s1") -> list[TranscriptLine]:
+    begun = datetime.now(UTC) - timedelta(hours=1)
+    return [
+        TranscriptLine(n + 1, "atlas", session, None, "user", text, begun + timedelta(seconds=n))
+        for n, text in enumerate(texts)
+    ]
+
+
+def test_a_forgotten_record_is_gone_when_the_call_returns(memory: Storage, client: redis.Redis) -> None:
+    store(("a", timedelta(hours=1)), content=f"{SECRET} one")
+    store(("b", timedelta(hours=1)), content="kelp")
+    assert len(memory.tier.tail(NS)) == 2
+    accepted = producers.forget(NS, ["a", "never-there"])
+    assert accepted.written == 1
+    assert [r.id for r in memory.tier.tail(NS)] == ["b"]
+    assert SECRET not in everything(client)
+    assert [i.record.id for i in memory.tier.recall(Scope(namespace=NS), SECRET).items] == ["b"]
+    with pytest.raises(RejectedError):
+        producers.get(NS, "a")
+    receipt = forgotten(accepted)
+    assert (receipt.level, receipt.counts["records"]) == ("records", 1)
+    assert "a" not in str(fetch_all("SELECT record_keys, counts FROM erasures"))
+
+
+def test_a_cold_record_goes_with_its_body_summary_and_the_answers_of_the_work_that_moved_it(
+    memory: Storage, client: redis.Redis
+) -> None:
+    store(("a", timedelta(days=9)), tier=Tier.WARM, content=f"{SECRET} {LONG}")
+    store(("b", timedelta(days=9)), tier=Tier.WARM, content=LONG)
+    policy = memory.settings.tier.model_copy(update={"cooldown": None})
+    drive(producers.reconcile(NS, policy).operation_id)
+    assert SECRET in str(fetch_all("SELECT answer FROM operation_steps WHERE answer IS NOT NULL"))
+    receipt = forgotten(producers.forget(NS, ["a"]))
+    assert SECRET not in everything(client)
+    assert {"records": 1, "summaries": 1, "cold_bodies": 1}.items() <= receipt.counts.items()
+    [answer] = fetch_all("SELECT answer FROM operation_steps WHERE answer IS NOT NULL")
+    assert len(answer[0]["summaries"]) == 1  # the other record's
+
+
+def test_work_in_flight_for_a_forgotten_record_brings_nothing_back(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record is forgotten while a summarizer has its text in its hands; its step runs again without it."""
+    store(("a", timedelta(days=9)), ("b", timedelta(days=9)), tier=Tier.WARM, content=f"{SECRET} {LONG}")
+    accepted = producers.reconcile(NS, memory.settings.tier)
+    trace = str(uuid4())
+
+    def run(stage: str) -> dict[str, Any]:
+        [[step_id]] = fetch_all(
+            "SELECT id FROM operation_steps WHERE stage = %(s)s AND state = 'pending'", {"s": stage}
+        )
+        return STAGES[stage]({"step_id": step_id, "operation_id": str(accepted.operation_id), "trace_id": trace})
+
+    run("tier.plan")
+    summaries = cold.summaries_of
+
+    def slow(*args: Any, **more: Any) -> Any:
+        monkeypatch.setattr(cold, "summaries_of", summaries)
+        forget = producers.forget(NS, ["a"])
+        assert forget.written == 1
+        return summaries(*args, **more)
+
+    monkeypatch.setattr(cold, "summaries_of", slow)
+    assert run("cold.summarize")["state"] == "skipped"
+    drive()
+    assert producers.operation(accepted.operation_id).state == "done"
+    assert fetch_all("SELECT id, tier FROM tier_records") == [("b", 1)]
+    assert "a" not in {i for (i,) in fetch_all("SELECT id FROM tier_records")}
+    assert all(
+        len(a["summaries"]) == 1 for (a,) in fetch_all("SELECT answer FROM operation_steps WHERE answer IS NOT NULL")
+    )
+
+
+def test_an_index_message_that_comes_after_the_record_was_forgotten_writes_nothing() -> None:
+    producers.remember(NS, f"{SECRET} words", record_id="a")
+    rows = fetch_all("SELECT id, operation_id FROM operation_steps WHERE stage = 'tier.index'")
+    producers.forget(NS, ["a"])
+    stages.index({"step_id": rows[0][0], "operation_id": str(rows[0][1]), "trace_id": str(uuid4())})
+    assert fetch_all("SELECT count(*) FROM tier_postings") == [(0,)]
+    assert fetch_all("SELECT count(*) FROM tier_records") == [(0,)]
+
+
+def test_what_is_remembered_after_forgetting_is_a_new_record_even_with_the_old_key(memory: Storage) -> None:
+    first = producers.remember(NS, "kelp", key="k")
+    producers.forget(NS, first.ids)
+    again = producers.remember(NS, "kelp", key="k")
+    assert (again.new, again.ids) == (True, first.ids)
+    assert memory.tier.get(NS, first.ids[0]).version == 1
+
+
+def test_a_session_goes_whole_and_the_others_stay(memory: Storage, client: redis.Redis) -> None:
+    for namespace in (NS, OTHER, FOREIGN):
+        producers.remember(namespace, f"{SECRET if namespace is NS else 'kelp'} note", record_id="a")
+        put(namespace, kind="document", title=f"{SECRET if namespace is NS else 'kelp'} title", content="text")
+    drive()
+    memory.tier.tail(NS)
+    before = fetch_all("SELECT count(*) FROM tier_records")[0][0]
+    accepted = producers.forget_session(Bank(None, "atlas"), "s1")
+    # Names are gone at once.
+    assert memory.tier.tail(NS) == []
+    assert search(NS, SECRET).results == ()
+    receipt = forgotten(accepted)
+    assert SECRET not in everything(client)
+    assert {"records": 1, "objects": 1, "namespaces": 1}.items() <= receipt.counts.items()
+    assert fetch_all("SELECT count(*) FROM tier_records")[0][0] == before - 1
+    assert "s1" not in {s for (s,) in fetch_all("SELECT session FROM namespaces WHERE tenant IS NULL")}
+    for namespace in (OTHER, FOREIGN):
+        assert len(memory.tier.tail(namespace)) == 1
+        assert len(search(namespace, "kelp").results) == 1
+
+
+def test_an_agent_and_a_tenant_go_with_their_knowledge_graph_and_interests(client: redis.Redis) -> None:
+    for tenant in ("acme", "zenith"):
+        namespace = Namespace.of("atlas", "s1", tenant=tenant)
+        one = put(namespace, kind="document", title=f"{SECRET} {tenant} one")
+        two = put(namespace, kind="document", title=f"{SECRET} {tenant} two")
+        link(namespace, one.ids[0], two.ids[0], "mentions")
+        lines = [
+            TranscriptLine(
+                1, "atlas", "s1", tenant, "user", f"I prefer {SECRET} {tenant} tea over coffee.", datetime.now(UTC)
+            )
+        ]
+        ingest_session(namespace, lines)
+    drive()
+    assert interests(Bank("acme", "atlas"))
+    receipt = forgotten(producers.forget_agent(Bank("acme", "atlas")))
+    found = everything(client)
+    assert "acme" not in found
+    assert f"{SECRET} zenith" in found
+    assert {"records": 1, "objects": 2, "edges": 1, "banks": 1, "interests": 1}.items() <= {
+        **receipt.counts,
+        "interests": min(1, receipt.counts.get("interests", 0)),
+    }.items()
+    assert fetch_all("SELECT count(DISTINCT namespace) FROM graph_nodes") == [(1,)]
+    forgotten(producers.forget_tenant("zenith"))
+    left = everything(client)
+    assert SECRET not in left
+    assert "zenith" not in left
+    assert fetch_all("SELECT count(*) FROM banks") == [(0,)]
+
+
+def test_interests_that_others_speak_for_stay_and_are_told_by_them(client: redis.Redis) -> None:
+    bank = Bank(None, "atlas")
+    ingest_session(NS, said(f"I prefer green tea over coffee because of {SECRET}."))
+    drive()
+    ingest_session(OTHER, said("I prefer green tea over coffee.", session="s2"))
+    drive()
+    [point] = [p for p in interests(bank) if p.sessions == 2]
+    forgotten(producers.forget_session(bank, "s1"))
+    assert SECRET not in everything(client)
+    [kept] = [p for p in interests(bank) if p.id == point.id]
+    assert kept.sessions == 1
+
+
+def test_a_session_that_is_being_read_is_read_again_without_the_forgotten_record(client: redis.Redis) -> None:
+    accepted = ingest_session(NS, said("I prefer green tea over coffee.", f"I love {SECRET} above all other music."))
+    [first] = fetch_all("SELECT id, operation_id FROM operation_steps WHERE stage = 'interest.extract'")
+    STAGES["interest.extract"]({"step_id": first[0], "operation_id": str(first[1]), "trace_id": str(uuid4())})
+    producers.forget(NS, [accepted.ids[1]])
+    assert SECRET not in everything(client)
+    drive()
+    assert SECRET not in everything(client)
+    assert producers.operation(accepted.operation_id).state == "done"
+
+
+def test_a_writer_that_kept_the_old_ids_writes_into_a_new_namespace(memory: Storage) -> None:
+    producers.remember(NS, "old", record_id="a")
+    drive()
+    stale = namespaces.resolve(NS)
+    accepted = producers.forget(NS)
+    for erased in (False, True):
+        if erased:
+            forgotten(accepted)
+        namespaces._PLACES[NS.key] = stale
+        producers.remember(NS, f"new {erased}", record_id=f"n{erased}")
+        drive()
+        assert namespaces.resolve(NS) != stale
+    assert [r.content for r in memory.tier.tail(NS)] == ["new False", "new True"]
+
+
+def test_a_reader_that_kept_the_old_ids_reads_the_new_namespace(memory: Storage) -> None:
+    producers.remember(NS, "old", record_id="a")
+    assert len(memory.tier.tail(NS)) == 1
+    stale = namespaces.resolve(NS)
+    producers.forget(NS)
+    producers.remember(NS, "new", record_id="b")
+    for _ in range(2):
+        namespaces._PLACES[NS.key] = stale
+        assert [r.id for r in memory.tier.tail(NS)] == ["b"]
+    drive()
+
+
+def test_an_object_put_under_an_old_name_is_in_the_graph_after_the_erasure() -> None:
+    put(NS, kind="document", title="old")
+    drive()
+    accepted = producers.forget(NS)
+    new = put(NS, kind="document", title="new")
+    drive(new.operation_id)
+    forgotten(accepted)
+    drive()
+    assert fetch_all("SELECT title FROM graph_nodes WHERE NOT deleted") == [("new",)]
+
+
+def test_erasing_goes_on_in_parts_and_after_a_runner_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage_forget, "_BATCH", 4)
+    monkeypatch.setattr(stage, "BATCHES", 2)
+    store(*[(f"r{n}", timedelta(hours=1)) for n in range(25)])
+    accepted = producers.forget(NS)
+    with monkeypatch.context() as broken:
+        broken.setattr(Tail, "invalidate", lambda *_: (_ for _ in ()).throw(KeyError("lost")))
+        drive_until_error(accepted)
+    with connection() as conn:
+        conn.execute("UPDATE operation_steps SET not_before = now() WHERE state = 'pending'")
+    receipt = forgotten(accepted)
+    assert receipt.counts["records"] == 25
+    steps = fetch_all("SELECT count(*) FROM operation_steps WHERE stage = 'tier.forget'")
+    assert steps[0][0] > 3
+
+
+def drive_until_error(accepted: producers.Accepted) -> None:
+    for _ in range(50):
+        rows = fetch_all(
+            "SELECT id FROM operation_steps WHERE operation_id = %(o)s AND state = 'pending' AND not_before <= now()",
+            {"o": accepted.operation_id},
+        )
+        if not rows:
+            return
+        STAGES["tier.forget"](
+            {"step_id": rows[0][0], "operation_id": str(accepted.operation_id), "trace_id": str(uuid4())}
+        )
+
+
+def test_the_verifier_finds_what_was_left(memory: Storage) -> None:
+    store(("a", timedelta(hours=1)), content="kelp")
+    [[key, bank, ns]] = fetch_all("SELECT key, bank_id, namespace_id FROM tier_records")
+    accepted = producers.forget(NS, ["a"])
+    drive()
+    with connection() as conn:
+        conn.execute("INSERT INTO tier_postings VALUES (%s, 42, %s, %s)", (bank, key, ns))
+    assert producers.forget_receipt(accepted.operation_id).left == {"tier_postings": 1}
+    with connection() as conn:
+        conn.execute("DELETE FROM tier_postings")
+    with pytest.raises(RejectedError):
+        producers.forget_receipt(uuid4())
+    assert memory.tier.tail(NS) == []
+
+
+def test_a_key_makes_forgetting_safe_to_repeat(memory: Storage) -> None:
+    producers.remember(NS, "one", record_id="a")
+    first = producers.forget(NS, ["a"], key="k")
+    producers.remember(NS, "two", record_id="a")
+    again = producers.forget(NS, ["a"], key="k")
+    assert (again.operation_id, again.new) == (first.operation_id, False)
+    assert memory.tier.get(NS, "a").content == "two"
+    drive()
+
+
+@pytest.mark.parametrize("level", ["records", "namespace", "session", "agent", "tenant"])
+def test_no_level_reaches_beyond_its_names_and_a_missing_name_is_no_wildcard(memory: Storage, level: str) -> None:
+    for namespace in (NS, OTHER, FOREIGN):
+        producers.remember(namespace, "kelp", record_id="a")
+    drive()
+    nowhere = Namespace.of("atlas", "s1", tenant="nobody")
+    calls = {
+        "records": lambda: producers.forget(nowhere, ["a"]),
+        "namespace": lambda: producers.forget(nowhere),
+        "session": lambda: producers.forget_session(nowhere.bank, "s1"),
+        "agent": lambda: producers.forget_agent(nowhere.bank),
+        "tenant": lambda: producers.forget_tenant("nobody"),
+    }
+    assert forgotten(calls[level]()).counts == {}
+    for wrong in (lambda: producers.forget_tenant(""), lambda: producers.forget_session(NS.bank, " "),
+                  lambda: producers.forget_agent(Bank(None, "")), lambda: producers.forget(NS, [])):  # fmt: skip
+        with pytest.raises(RejectedError):
+            wrong()
+    assert all(len(memory.tier.tail(namespace)) == 1 for namespace in (NS, OTHER, FOREIGN))
