@@ -282,12 +282,8 @@ class Manager:
     def list_all(self, namespace: Namespace) -> Iterator[Record]:
         """Every record with its text, hot first, each tier from the newest access on; each record once."""
         owner, now = checked(namespace), self._now()
-        seen: set[str] = set()
-        for tier in Tier:
-            for record in records(self._store, owner, tier):
-                if record.id not in seen:
-                    seen.add(record.id)
-                    yield self._shown(owner, record, now)
+        for record in records(self._store, owner):
+            yield self._shown(owner, record, now)
 
     def export(self, namespace: Namespace) -> Iterator[str]:
         """Every record as a line of JSON, in order of ids, with its tier, its use and its summary."""
@@ -318,7 +314,7 @@ class Manager:
         Raises: what the index raises.
         """
         owner = checked(namespace)
-        cold = (outline.record for outline in outlines(self._store, owner, Tier.COLD))
+        cold = (outline.record for outline in outlines(self._store, owner, (Tier.COLD,)))
         return sum(self._index_summary(owner, record) for record in cold)
 
     def namespaces(self, tenant: str | None = None) -> list[Namespace]:
@@ -334,7 +330,7 @@ class Manager:
         return changes.shown(owner, Outline.of(record), now, whole=True)
 
     def _ids(self, owner: Namespace) -> list[str]:
-        return sorted({o.record.id for tier in Tier for o in outlines(self._store, owner, tier)})
+        return sorted(outline.record.id for outline in outlines(self._store, owner))
 
     def _found(self, owner: Namespace, record_id: str) -> StoredRecord:
         return existing(self._store.get(owner, checked_id(record_id)))
@@ -357,7 +353,7 @@ class Manager:
     def _refuse_too_many_pins(self, owner: Namespace, record_id: str) -> None:
         if self._max_pinned is None:
             return
-        rows = (o.record for tier in Tier for o in outlines(self._store, owner, tier))
+        rows = (outline.record for outline in outlines(self._store, owner))
         pinned = {row.id for row in rows if row.pinned} - {record_id}
         if len(pinned) >= self._max_pinned:
             raise RejectedError(f"{len(pinned)} records of this namespace are pinned, which is the limit")
