@@ -35,7 +35,8 @@ from isotherm.tasks.produce_brain import expand, knowledge, link, put, put_many,
 from isotherm.tasks.produce_forget import forget, forget_agent, forget_receipt, forget_session, forget_tenant
 from isotherm.tasks.produce_interest import contradictions, ingest_session, interests, recall_interests
 from isotherm.tasks.produce_records import MAX_BATCH, remember, remember_messages, remember_records
-from isotherm.tasks.produce_tier import get, pin, unpin, update
+from isotherm.tasks.produce_tier import explain, get, list_all, list_namespaces, pin, unpin, update
+from isotherm.tasks.produce_transfer import export, import_records
 from isotherm.tasks.publish import flush, publish_after_commit
 
 __all__ = [
@@ -44,6 +45,8 @@ __all__ = [
     "cancel",
     "contradictions",
     "expand",
+    "explain",
+    "export",
     "flush",
     "forget",
     "forget_agent",
@@ -51,10 +54,13 @@ __all__ = [
     "forget_session",
     "forget_tenant",
     "get",
+    "import_records",
     "ingest_session",
     "interests",
     "knowledge",
     "link",
+    "list_all",
+    "list_namespaces",
     "operation",
     "pin",
     "plan",
