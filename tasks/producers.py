@@ -21,6 +21,7 @@ from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.ranking import Touch
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_move, tier_recall
@@ -91,7 +92,7 @@ def recall(
     sessions: Sequence[str] | None = None,
     budget: RecallBudget | None = None,
     weights: RecallWeights | None = None,
-    touch: bool = True,
+    touch: bool | Touch = Touch.RELEVANT,
 ) -> Recall:
     """The records of a namespace, or of a bank with all or the listed sessions, that matter most for a query.
 

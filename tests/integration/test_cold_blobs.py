@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from inprocess import check_database, drive, run_pass
+from inprocess import _READY, STAGES, check_database, drive, run_pass
 from tiering import NS, OPERATION, moves_of, policy, tiers
 
 from isotherm.pipeline.errors import TransientError
@@ -184,7 +184,5 @@ def test_store_that_is_away_delays_the_pass_and_no_read(memory: Storage, monkeyp
 
 
 def drive_one() -> None:
-    from inprocess import _READY, STAGES  # noqa: PLC0415
-
     step_id, operation, trace, stage = fetch_all(_READY, {"operation": None})[0]
     STAGES[stage]({"step_id": step_id, "operation_id": str(operation), "trace_id": str(trace)})

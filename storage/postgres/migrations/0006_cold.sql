@@ -67,6 +67,3 @@ ALTER TABLE tier_records
 -- What a cold record costs beside its text. The log is read by record, in order; its namespace is that of the record.
 DROP INDEX tier_moves_by_namespace, tier_moves_by_record;
 ALTER TABLE tier_moves DROP CONSTRAINT tier_moves_pkey, ADD PRIMARY KEY (record_key, id);
--- Cold records do not grow idle; they have an age of their own.
-DROP INDEX tier_records_by_access;
-CREATE INDEX tier_records_by_access ON tier_records (namespace_id, tier, last_access_at) WHERE NOT pinned AND tier > 1;
