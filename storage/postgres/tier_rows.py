@@ -46,7 +46,7 @@ SELECT r.key, r.id, CASE WHEN r.tier = 1 AND b.record_key IS NULL THEN r.summary
        r.categories, r.metadata, r.pinned, r.access_count, r.heat_log, r.value_log, r.created_at, r.last_access_at,
        r.moved_at, r.moved_from, r.content_sha256, b.raw_bytes, NULL, NULL, r.size_bytes
 FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key {_IN_ORDER}"""
-_COUNT = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND tier = %s"
+_COUNT = "SELECT coalesce(sum(records), 0) FROM tier_depth WHERE namespace_id = %s AND tier = %s"
 
 _LIFE = """
 UPDATE tier_records SET version = %(version)s, pinned = %(pinned)s, access_count = %(accesses)s, heat_log = %(heat)s,
