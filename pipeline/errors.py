@@ -13,6 +13,10 @@ class RejectedError(IsothermError):
     """The same call can never succeed: invalid input, an unknown record, a key that was used with another body."""
 
 
+class NotFoundError(RejectedError):
+    """There is no such record in this namespace."""
+
+
 class VersionConflictError(RejectedError):
     """The record has another version than the caller saw; reading it again shows what to do.
 

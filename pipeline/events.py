@@ -173,6 +173,59 @@ class MigrationReported(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordPromoted(Event):
+    """One record went to a warmer tier, as the in-process manager tells it."""
+
+    name: ClassVar[str] = "tier.record_promoted"
+    record_id: str
+    from_tier: str
+    to_tier: str
+    reason: str
+    scenario: str
+    run_id: str | None
+    tenant: str | None
+    agent: str
+    session: str | None
+    scope: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordDemoted(Event):
+    """One record went to a colder tier, as the in-process manager tells it."""
+
+    name: ClassVar[str] = "tier.record_demoted"
+    record_id: str
+    from_tier: str
+    to_tier: str
+    reason: str
+    scenario: str
+    run_id: str | None
+    tenant: str | None
+    agent: str
+    session: str | None
+    scope: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEvicted(Event):
+    """One record was removed because its policy asks for it, as the in-process manager tells it."""
+
+    name: ClassVar[str] = "tier.record_evicted"
+    record_id: str
+    from_tier: str
+    reason: str
+    scenario: str
+    run_id: str | None
+    tenant: str | None
+    agent: str
+    session: str | None
+    scope: str
+    at: str
+
+
+@dataclass(frozen=True, slots=True)
 class TouchesApplied(Event):
     """Counted accesses are in the rows."""
 

@@ -4,10 +4,13 @@ Known forms only (keys with a prefix of their issuer, private keys, tokens, pass
 numbers). What has no form, such as a password in a sentence without that word, is not found.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import regex
+
+from isotherm.pipeline.ports import Redactor
 
 _CARD_DIGITS = range(13, 20)
 _MARKED = r"(?!\[redacted:)"
@@ -140,3 +143,14 @@ class SecretRedactor:
         for rule in _RULES:
             text = rule.apply(text)
         return text
+
+
+def redact_values(redactor: Redactor, value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return JSON-like data with every text in it redacted; keys of mappings are names, and stay."""
+    if isinstance(value, str):
+        return redactor.redact(value)
+    if isinstance(value, Mapping):
+        return {key: redact_values(redactor, each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_values(redactor, each) for each in value]
+    return value

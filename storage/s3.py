@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,6 +43,14 @@ class Bucket:
             raise RejectedError("bucket: a name is needed")
         if (self.access_key is None) != (self.secret_key is None):
             raise RejectedError("bucket: access key and secret key come together")
+
+
+class TooLongError(RejectedError):
+    """An object is longer than its reader takes; it was not read. `etag` is its tag."""
+
+    def __init__(self, size: int, limit: int, etag: str) -> None:
+        super().__init__(f"an object of {size} bytes, the limit is {limit}")
+        self.etag = etag
 
 
 class Listed(NamedTuple):
@@ -87,16 +95,22 @@ class Objects:
     def get(self, key: str, *, max_bytes: int) -> Fetched | None:
         """Read an object, None when there is none.
 
-        Raises: RejectedError, before it is read, when it is longer than `max_bytes`.
+        Raises: TooLongError, before it is read, when it is longer than `max_bytes`.
         """
         with _translated():
             try:
                 found = self._open().get(key)
+                etag = found.meta["e_tag"] or ""
                 if found.meta["size"] > max_bytes:
-                    raise RejectedError(f"an object of {found.meta['size']} bytes, the limit is {max_bytes}")
-                return Fetched(bytes(found.bytes()), found.meta["e_tag"] or "")
+                    raise TooLongError(found.meta["size"], max_bytes, etag)
+                return Fetched(bytes(found.bytes()), etag)
             except FileNotFoundError:
                 return None
+
+    def copy(self, key: str, target: str) -> None:
+        """Copy an object within the bucket; one that is gone is no error."""
+        with _translated(), suppress(FileNotFoundError):
+            self._open().copy(key, target)
 
     def delete(self, keys: Sequence[str]) -> None:
         """Remove objects; those that are gone already are no error."""

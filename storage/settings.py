@@ -89,7 +89,7 @@ class Settings(BaseSettings):
     max_metadata: int = Field(65_536, ge=2, description="Largest metadata of a record, in bytes of JSON")
     tail_ttl: Duration = Field(timedelta(seconds=60), description="How long a hot tail stays in Redis unused")
     max_pinned: int | None = Field(1_000, ge=0, description="Most pinned records of one namespace; unset: any number")
-    cold_min_bytes: int = Field(4096, ge=1, description="Below this a record goes cold whole: its text is its summary")
+    cold_min_bytes: int = Field(1024, ge=1, description="Below this a record goes cold whole: its text is its summary")
     cold_summary_chars: int = Field(512, ge=16, description="Longest summary of a cold record, in characters")
     cold_summarizer: Literal["auto", "truncate"] = Field(
         "auto", description="Who summarizes: the chat model where there is one, or the beginning of the text always"

@@ -14,18 +14,20 @@ from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableE
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.ports import Embedder
+from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.ranking import Lexical, ScoreParts, rank, select
+from isotherm.pipeline.tier.messages import with_whole_pairs
+from isotherm.pipeline.tier.ranking import Lexical, Touch, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
-from isotherm.storage.postgres import namespaces, outbox, tier_recall, tier_write
+from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_write
 from isotherm.storage.postgres.cold_bodies import StoredBody
-from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection, statement
+from isotherm.storage.postgres.pool import Connection, connection, reading, statement
 from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Tail, TailRecord
@@ -36,28 +38,10 @@ TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which R
 # Candidates per leg for each record wanted, and at least so many.
 _PER_WANTED = 4
 _MIN_QUOTA = 40
+# Most records of a call that are copied into a hot tail. Larger calls are bulk loads, between which nobody reads: the next
+# reader fills the tail from the database, once for all of them.
+_APPENDED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
-
-
-@dataclass(frozen=True, slots=True)
-class Recalled:
-    """A record of an answer, with the parts of its score and the indexes that proposed it."""
-
-    record: Record
-    score: ScoreParts
-    legs: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class Recall:
-    """The answer of a recall, oldest record first.
-
-    Args: degraded: parts that were out of reach and left out; truncated: whether a limit may have hidden records.
-    """
-
-    items: tuple[Recalled, ...] = ()
-    degraded: tuple[str, ...] = ()
-    truncated: bool = False
 
 
 Also = Callable[[Connection], list[Message]]
@@ -164,13 +148,13 @@ class TierMemory:
         budget: RecallBudget | None = None,
         weights: RecallWeights | None = None,
         now: datetime | None = None,
-        touch: bool = True,
+        touch: bool | Touch = Touch.RELEVANT,
         lexical: Lexical = Lexical.RARITY,
     ) -> Recall:
         """The records of a scope that matter most for a query, in chronological order.
 
         Writes nothing to the database and asks no chat model; an embedder that fails leaves its vectors out. A query counts
-        as an access of what it found, unless `touch` is off; a blank query finds the newest and counts nothing.
+        as an access of what `touch` says, by itself of what it found; a blank query finds the newest and counts nothing.
         Raises: TransientError when PostgreSQL cannot be reached.
         """
         moment = now or datetime.now(UTC)
@@ -180,21 +164,24 @@ class TierMemory:
             return Recall()
         quota = max(_MIN_QUOTA, _PER_WANTED * normal.total)
         near, degraded = self._near(query)  # before a connection is taken
-        with connection() as conn:
-            quotas = tier_recall.Quotas(quota, quota, quota)
-            found = tier_recall.candidates(conn, scope, query, tiers, quotas, lexical, near)
+        with reading() as conn:
+            quotas = tier_candidates.Quotas(quota, quota, quota)
+            found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near)
             chosen = select(rank(found.candidates, weights or RecallWeights(), moment, lexical), normal)
             rows = tier_recall.records(conn, [s.candidate.key for s in chosen], scope, moment)
         items = [Recalled(rows[s.candidate.key], s.parts, s.candidate.legs) for s in chosen if s.candidate.key in rows]
-        wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and s.parts.is_relevant]
-        if touch and query.strip():
+        mode = Touch.of(touch)
+        wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and mode.counts(s.parts)]
+        if wanted and query.strip():
             degraded += self._count(wanted)
         return Recall(tuple(items), degraded, found.truncated)
 
     def tail(self, namespace: Namespace, limit: int = MOST) -> list[TailRecord]:
         """The newest records of a namespace with their original text, oldest first; one round trip to Redis as a rule.
 
-        Args: limit: 1 to 200.
+        Calls of tools and their answers come whole or not at all, so that a chat model takes what is replayed.
+
+        Args: limit: 1 to 200; how many are read.
         Raises: RejectedError for another limit; TransientError when PostgreSQL is needed and cannot be reached.
         """
         if not 1 <= limit <= MOST:
@@ -202,6 +189,9 @@ class TierMemory:
         place = namespaces.find(namespace)
         if place is None:
             return []
+        return with_whole_pairs(self._tail_of(place, namespace, limit))
+
+    def _tail_of(self, place: Place, namespace: Namespace, limit: int) -> list[TailRecord]:
         try:
             hit, generation = self._tail.read(place.namespace_id, limit)
         except UnavailableError:
@@ -294,7 +284,7 @@ class TierMemory:
                 continue
             mine = [w for w in written if w.namespace_id == namespace_id]
             try:
-                if done is None or any(w.version > 1 for w in mine):
+                if done is None or len(mine) > _APPENDED or any(w.version > 1 for w in mine):
                     self._tail.drop(namespace_id, generation)
                 else:
                     copies = [(w.key, by_id[namespace_id, w.id]) for w in mine]

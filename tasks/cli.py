@@ -11,7 +11,20 @@ import typer
 from rich.markup import escape
 
 from isotherm import __version__
-from isotherm.tasks.commands import brain, demo, edit, erase, ingest, interest, memory, ops, servers, tiers, transfer
+from isotherm.tasks.commands import (
+    brain,
+    config,
+    demo,
+    edit,
+    erase,
+    ingest,
+    interest,
+    memory,
+    ops,
+    servers,
+    tiers,
+    transfer,
+)
 from isotherm.tasks.commands.output import Exit, err, out
 
 app = typer.Typer(
@@ -32,6 +45,7 @@ app.command(rich_help_panel=_HERE)(servers.down)
 app.command(rich_help_panel=_HERE)(servers.migrate)
 app.command(rich_help_panel=_HERE)(servers.doctor)
 app.command(rich_help_panel=_HERE)(demo.demo)
+app.command("settings", rich_help_panel=_HERE)(config.show_settings)
 app.command(rich_help_panel=_MEMORY)(ingest.ingest)
 app.command(rich_help_panel=_MEMORY)(memory.remember)
 app.command(rich_help_panel=_MEMORY)(memory.recall)

@@ -27,6 +27,8 @@ from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.ports import Redactor
+from isotherm.pipeline.redact import redact_values
 from isotherm.storage.brain import Answer, Expanded
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces
@@ -101,7 +103,8 @@ def put_many(
     Raises: as `put`.
     """
     opened = storage.open()
-    cleaned = [new.cleaned(max_bytes=opened.settings.max_content) for new in objects]
+    redactor = factory.redactor(opened.settings)
+    cleaned = [_redacted(new.cleaned(max_bytes=opened.settings.max_content), redactor) for new in objects]
     unique = list({new.id: new for new in cleaned}.values())
     if not 1 <= len(unique) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
@@ -155,6 +158,7 @@ def link(
     Raises: RejectedError for an end that is missing or a part, an object linked to itself, and labels of containment; as
     `put` besides.
     """
+    note = factory.redactor(storage.open().settings).redact(note)
     meta = EdgeMeta(note, status, role, confidence, evidence_id)
     wanted = NewLink(EdgeKey(source, target, label), meta).cleaned()
     opened, place = storage.open(), _known(namespace)
@@ -210,6 +214,16 @@ def expand(
 def read(namespace: Namespace, object_id: UUID) -> Object:
     """One object with its content. Raises: RejectedError when the namespace has no such object."""
     return storage.open().brain.read(namespace, object_id)
+
+
+def _redacted(new: NewObject, redactor: Redactor) -> NewObject:
+    return replace(
+        new,
+        title=redactor.redact(new.title),
+        summary=redactor.redact(new.summary),
+        content=redactor.redact(new.content),
+        properties=redact_values(redactor, new.properties),
+    )
 
 
 def _known(namespace: Namespace) -> Place:

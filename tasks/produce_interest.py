@@ -22,8 +22,8 @@ from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.steps import NewStep
-from isotherm.tasks import producers
-from isotherm.tasks.producers import Accepted
+from isotherm.tasks import produce_records
+from isotherm.tasks.accepted import Accepted
 
 __all__ = ["contradictions", "ingest_session", "interests", "recall_interests"]
 
@@ -42,11 +42,11 @@ def ingest_session(namespace: Namespace, lines: Sequence[TranscriptLine]) -> Acc
     if namespace.session is None:
         raise RejectedError("session: interests are read from a session, and this namespace names none")
     storage.open()
-    pairs = [(namespace, producers.message_record(namespace, line)) for line in lines]
+    pairs = [(namespace, produce_records.message_record(namespace, line)) for line in lines]
     said = [part for _, r in pairs for part in (r.id, hashlib.sha256(r.content.encode()).digest())]
     place = namespaces.resolve(namespace)
     key = digest("session", namespace.key, *said).hex()
-    return producers.store(pairs, key=key, kind=KIND, also=partial(_begin, place.namespace_id))
+    return produce_records.store(pairs, key=key, kind=KIND, also=partial(_begin, place.namespace_id))
 
 
 def _begin(namespace_id: int, conn: Connection, new: NewOperation) -> list[Message]:

@@ -1,63 +1,51 @@
 """What other programs import: each call is durable when it returns, and the work behind it is on its way.
 
-    from isotherm.tasks.producers import remember, recall, reconcile
+    from isotherm.tasks.producers import remember, recall, reconcile, ingest_session, interests, put, search, expand
 
 No worker, and not even the broker, has to be up for a producer to answer; PostgreSQL has to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
 from isotherm.pipeline import stages
-from isotherm.pipeline.clean import clean_metadata, clean_name
-from isotherm.pipeline.errors import ErasedError, RejectedError
-from isotherm.pipeline.events import RecordsRemembered
-from isotherm.pipeline.hashing import digest
-from isotherm.pipeline.identity import Bank, Namespace, message_id
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
+from isotherm.pipeline.tier.ranking import Touch
+from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
-from isotherm.pipeline.transcript import TranscriptLine
-from isotherm.storage.postgres import (
-    namespaces,
-    operations,
-    outbox,
-    tier_edit,
-    tier_held,
-    tier_move,
-    tier_recall,
-    tier_write,
-)
+from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_move, tier_recall
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
-from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_held import SetAside
-from isotherm.storage.postgres.tier_write import Placed
-from isotherm.storage.settings import Settings
-from isotherm.storage.tier import Recall, Stored
 from isotherm.tasks import passes
 from isotherm.tasks.accepted import Accepted
-from isotherm.tasks.observe import emit
+from isotherm.tasks.produce_brain import expand, knowledge, link, put, put_many, read, search, soft_delete, unlink
 from isotherm.tasks.produce_forget import forget, forget_agent, forget_receipt, forget_session, forget_tenant
+from isotherm.tasks.produce_interest import contradictions, ingest_session, interests, recall_interests
+from isotherm.tasks.produce_records import MAX_BATCH, remember, remember_messages, remember_records
 from isotherm.tasks.produce_tier import explain, get, list_all, list_namespaces, pin, unpin, update
 from isotherm.tasks.produce_transfer import export, import_records
-from isotherm.tasks.publish import after_commit, flush, publish_after_commit, put_back, take_sent
+from isotherm.tasks.publish import flush, publish_after_commit
 
 __all__ = [
+    "MAX_BATCH",
     "Accepted",
     "cancel",
+    "contradictions",
+    "expand",
     "explain",
     "export",
     "flush",
@@ -68,188 +56,33 @@ __all__ = [
     "forget_tenant",
     "get",
     "import_records",
+    "ingest_session",
+    "interests",
+    "knowledge",
+    "link",
     "list_all",
     "list_namespaces",
     "operation",
     "pin",
     "plan",
+    "put",
+    "put_many",
+    "read",
     "recall",
+    "recall_interests",
     "reconcile",
     "remember",
     "remember_messages",
     "remember_records",
     "restore",
     "retry",
+    "search",
     "set_aside",
+    "soft_delete",
+    "unlink",
     "unpin",
     "update",
 ]
-
-MAX_BATCH = 1_000
-
-
-def remember(
-    namespace: Namespace,
-    content: str,
-    *,
-    role: str | None = None,
-    record_id: str | None = None,
-    key: str | None = None,
-    time: datetime | None = None,
-    importance: float | None = None,
-    metadata: Mapping[str, Any] | None = None,
-    categories: Sequence[str] = (),
-    pinned: bool = False,
-) -> Accepted:
-    """Store one record.
-
-    Args: record_id: None derives one from `key`, or makes a new one; key: makes the call safe to repeat: the same key
-    with the same body returns the first answer; time: when it was said (aware), None means now.
-    Raises: RejectedError for input that cannot be stored, or a key that was used with another body; TransientError when
-    PostgreSQL cannot be reached.
-    """
-    checked = None if key is None else clean_name(key, field="key")
-    if record_id is None:
-        record_id = str(uuid7()) if checked is None else digest("record", namespace.key, checked).hex()[:32]
-    record = NewRecord(
-        id=record_id,
-        content=content,
-        created_at=time or datetime.now(UTC),
-        role=role,
-        importance=importance,
-        categories=tuple(categories),
-        metadata=metadata or {},
-        pinned=pinned,
-    )
-    return remember_records(namespace, [record], key=checked)
-
-
-def remember_records(namespace: Namespace, records: Sequence[NewRecord], *, key: str | None = None) -> Accepted:
-    """Store records of one namespace under one operation, in one statement.
-
-    Args: records: 1 to 1,000; of two with one id the last one counts.
-    Raises: as `remember`.
-    """
-    return store([(namespace, record) for record in records], key=key)
-
-
-def remember_messages(lines: Sequence[TranscriptLine]) -> Accepted:
-    """Store messages of one bank, of any of its sessions, under one operation; doing it again changes nothing.
-
-    Args: lines: 1 to 1,000, all of one tenant and agent.
-    Raises: as `remember`.
-    """
-    rows = [(_namespace(line), line) for line in lines]
-    pairs = [(namespace, message_record(namespace, line)) for namespace, line in rows]
-    named = [part for namespace, record in pairs for part in (namespace.key, record.id)]
-    return store(pairs, key=digest("messages", *named).hex())
-
-
-def _namespace(line: TranscriptLine) -> Namespace:
-    return Namespace.of(line.agent, line.session, tenant=line.tenant)
-
-
-def message_record(namespace: Namespace, line: TranscriptLine) -> NewRecord:
-    """A message as it is remembered; the same message of the same namespace always has the same id."""
-    return NewRecord(
-        id=line.id or message_id(namespace, line.time, line.role, line.content, line.position),
-        content=line.content,
-        created_at=line.time,
-        role=line.role,
-        importance=line.importance,
-        categories=(line.role,),
-        metadata={**line.metadata, "kind": "message"},
-    )
-
-
-def store(
-    pairs: Sequence[tuple[Namespace, NewRecord]],
-    *,
-    key: str | None,
-    kind: str = tier_write.KIND,
-    also: Callable[[Connection, NewOperation], list[Message]] | None = None,
-) -> Accepted:
-    """Store records of one bank under one operation, for producers.
-
-    Args: pairs: 1 to 1,000; kind: of the operation; also: written in the same transaction unless the call is a repeat;
-    returns messages to publish after the commit.
-    Raises: as `remember`.
-    """
-    if not 1 <= len(pairs) <= MAX_BATCH:
-        raise RejectedError(f"from 1 to {MAX_BATCH} records can be stored at once, not {len(pairs)}")
-    if len({namespace.bank for namespace, _ in pairs}) > 1:
-        raise RejectedError("the records of one call belong to one bank")
-    try:
-        return _store(pairs, key, kind, also)
-    except ErasedError:  # a namespace was forgotten since this process looked up its ids
-        return _store(pairs, key, kind, also)
-
-
-def _store(
-    pairs: Sequence[tuple[Namespace, NewRecord]],
-    key: str | None,
-    kind: str,
-    also: Callable[[Connection, NewOperation], list[Message]] | None,
-) -> Accepted:
-    opened = storage.open()
-    rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
-    _check_pins(rows, opened.settings.max_pinned)
-    new = _operation(rows, pairs[0][0], key, kind)
-    sent = take_sent()
-    further = None if also is None else lambda conn: also(conn, new)
-    try:
-        stored = opened.tier.remember(new, rows, sent, further)
-    except BaseException:
-        put_back(sent)
-        raise
-    after_commit(_follow_up, stored)
-    done = stored.done
-    if done.new:
-        emit(RecordsRemembered(len(done.written)), operation_id=str(new.id), trace_id=str(new.trace_id))
-    ids = tuple(row.record.id for row in rows)
-    return Accepted(done.operation_id, ids, new=done.new, written=len(done.written))
-
-
-def _follow_up(batch: list[Stored]) -> None:
-    publish_after_commit([message for stored in batch for message in stored.messages])
-    for stored in batch:
-        stored.conclude()
-
-
-def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
-    pinned = [row for row in rows if row.record.pinned]
-    if most is None or not pinned:
-        return
-    with connection() as conn:
-        for place in {row.place for row in pinned}:
-            tier_edit.check_pins(conn, place, [row.record.id for row in pinned if row.place == place], most)
-
-
-def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:
-    if record.metadata:
-        record = replace(record, metadata=clean_metadata(record.metadata, limits.max_metadata))
-    cleaned = record.cleaned(max_bytes=limits.max_content)
-    if cleaned.tier is Tier.COLD:
-        raise RejectedError("tier: a new record starts hot or warm; it goes cold by a pass, with a summary")
-    return Placed(namespaces.resolve(namespace), cleaned)
-
-
-def _operation(rows: Sequence[Placed], namespace: Namespace, key: str | None, kind: str) -> NewOperation:
-    places = {row.place.namespace_id for row in rows}
-    return NewOperation(
-        id=uuid7(),
-        kind=kind,
-        trace_id=uuid4(),
-        bank_id=rows[0].place.bank_id,
-        namespace_id=rows[0].place.namespace_id if len(places) == 1 else None,
-        key=None if key is None else digest("operation", kind, namespace.bank.key, *_own(places, namespace), key),
-        fingerprint=None if key is None else tier_write.fingerprint_rows(rows),
-    )
-
-
-def _own(places: set[int], namespace: Namespace) -> tuple[bytes, ...]:
-    """A key belongs to the namespace of its call, or to the bank when the call spans several."""
-    return (namespace.key,) if len(places) == 1 else ()
 
 
 def recall(
@@ -259,7 +92,7 @@ def recall(
     sessions: Sequence[str] | None = None,
     budget: RecallBudget | None = None,
     weights: RecallWeights | None = None,
-    touch: bool = True,
+    touch: bool | Touch = Touch.RELEVANT,
 ) -> Recall:
     """The records of a namespace, or of a bank with all or the listed sessions, that matter most for a query.
 

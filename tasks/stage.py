@@ -258,7 +258,8 @@ class _Heartbeat:
             return
         with cls._lock:
             still = step.id in cls._running
-        if still and not kept:
+        # A step that was settled or given back a moment ago has no lease to lose.
+        if still and not kept and step.operation_state is None and not step.receipt:
             log.warning("operations.lease_lost", step_id=step.id, stage=step.stage)
 
     @classmethod

@@ -212,7 +212,7 @@ def hold_quotas() -> dict[str, Any]:
 
 @tick(stages.DEPTH)
 def depth() -> dict[str, Any]:
-    """Set the gauges of depth, where somebody may read them: counting takes a look at each record."""
+    """Set the gauges of depth, where somebody may read them."""
     if storage.open().settings.metrics_port is None:
         return {"state": "nobody looks"}
     with connection() as conn:

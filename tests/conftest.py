@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 import redis
+import s3_server
 from harness import Processes
 from psycopg import sql
 
@@ -34,6 +36,10 @@ PACE = {
     # Whether the offline model is installed must not change what a test sees; those about vectors ask for some.
     "ISOTHERM_EMBEDDER": "none",
 }
+
+
+# A console that finds it when it is made keeps this width for ever; tests that run side by side are given one.
+os.environ.pop("COLUMNS", None)
 
 
 @pytest.fixture(scope="session")
@@ -89,6 +95,22 @@ def client(endpoints: Endpoints) -> Iterator[redis.Redis]:
     found.close()
 
 
+@pytest.fixture(scope="session")
+def shared_client(endpoints: Endpoints) -> Iterator[redis.Redis]:
+    """The Redis of the tests as others left it, for stores whose keys are their own."""
+    found = redis.Redis.from_url(endpoints.redis_url)
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def s3(base_dir: Path) -> Iterator[s3_server.S3Server]:
+    """A real S3 server; each test takes a bucket of its own from it."""
+    started = s3_server.start(base_dir / "s3")
+    yield started
+    started.stop()
+
+
 @pytest.fixture
 def pace() -> dict[str, str]:
     """Settings of a module's own, over `PACE`; a module overrides this fixture."""
@@ -127,6 +149,26 @@ def opened(environment: dict[str, str]) -> Iterator[Storage]:
     producers.flush()
     storage.close()
     settings_module.settings.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def kept_storage(endpoints: Endpoints, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+    """Storage that the tests of a module share; each empties the tables it needs."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in PACE.items():
+            patch.setenv(key, value)
+        patch.setenv("ISOTHERM_POSTGRES_DSN", _database(endpoints, name))
+        patch.setenv("ISOTHERM_REDIS_URL", endpoints.redis_url)
+        patch.setenv("ISOTHERM_DATA_DIR", str(tmp_path_factory.mktemp("kept")))
+        settings_module.settings.cache_clear()
+        yield storage.open()
+    storage.close()
+    settings_module.settings.cache_clear()
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 @pytest.fixture

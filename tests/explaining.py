@@ -26,11 +26,14 @@ class Explained:
         self._conn = conn
         self.plans: list[dict[str, Any]] = []
 
-    def execute(self, statement: str, params: Any = None) -> Any:
+    def transaction(self) -> Any:
+        return self._conn.transaction()
+
+    def execute(self, statement: str, params: Any = None, *, binary: bool | None = None) -> Any:
         row = self._conn.execute(f"EXPLAIN (FORMAT JSON) {statement}", params).fetchone()
         assert row is not None
         self.plans += [row[0][0]["Plan"], self._generic(statement, params)]
-        return self._conn.execute(statement, params)
+        return self._conn.execute(statement, params, binary=binary)
 
     def _generic(self, statement: str, params: Any) -> dict[str, Any]:
         """The plan that a prepared statement may get after a few runs: one for any values."""

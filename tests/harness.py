@@ -21,7 +21,7 @@ from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import producers, ticks
+from isotherm.tasks import produce_records, producers, ticks
 
 
 def wait_until(condition: Callable[[], object], timeout: float = 30.0, what: str = "the condition") -> None:
@@ -198,3 +198,9 @@ def assert_whole(lines: Sequence[TranscriptLine]) -> None:
     assert fetch_all("SELECT DISTINCT state FROM operations") == [("done",)]
     assert fetch_all("SELECT DISTINCT state, lease_until IS NULL FROM operation_steps") == [("done", True)]
     assert outbox_is_empty()
+
+
+def leave_to_relay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Producers of this process publish nothing themselves; what they wrote waits in the outbox."""
+    for module in (producers, produce_records):
+        monkeypatch.setattr(module, "publish_after_commit", lambda _: None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,7 +25,7 @@ class Answer:
 
 @dataclass
 class Script:
-    """Answers in order, the last one for ever; `asked` are the requests, `headers` theirs."""
+    """Answers in order, the last one for ever, or those of `reply`; `asked` are the requests, `headers` theirs."""
 
     answers: list[Answer]
     url: str = ""
@@ -33,8 +33,11 @@ class Script:
     paths: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     ended: threading.Event = field(default_factory=threading.Event)
+    reply: Callable[[Json], Answer] | None = None
 
-    def next(self) -> Answer:
+    def next(self, question: Json) -> Answer:
+        if self.reply is not None:
+            return self.reply(question)
         return self.answers[min(len(self.asked), len(self.answers)) - 1]
 
 
@@ -51,8 +54,8 @@ def vectors(*items: tuple[int, list[float]]) -> Answer:
 
 
 @contextmanager
-def model_server(*answers: Answer) -> Iterator[Script]:
-    script = Script(list(answers))
+def model_server(*answers: Answer, reply: Callable[[Json], Answer] | None = None) -> Iterator[Script]:
+    script = Script(list(answers), reply=reply)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(script))
     server.daemon_threads = True
     script.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
@@ -73,10 +76,11 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             with lock:
-                script.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+                question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                script.asked.append(question)
                 script.paths.append(self.path)
                 script.headers.append(dict(self.headers))
-                answer = script.next()
+                answer = script.next(question)
             if answer.silent:
                 script.ended.wait(10)
                 self.close_connection = True

@@ -47,13 +47,9 @@ class S3Server:
         )
 
     def stop(self) -> None:
-        self.popen.terminate()
-        try:
-            self.popen.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self.popen.kill()
-            self.popen.wait()
-        for name, port in self.ports.items():  # it leaves some of its sockets behind
+        self.popen.kill()  # its data go too, so nothing is worth waiting for
+        self.popen.wait()
+        for name, port in self.ports.items():  # it leaves its sockets behind
             (Path("/tmp") / f"seaweedfs-{name.split('.')[0]}-grpc-{port}.sock").unlink(missing_ok=True)
 
 

@@ -25,6 +25,23 @@ class Lexical(StrEnum):
     OVERLAP = "overlap"  # the specification's own measure: `lexical_overlap`; the larger of it and the cosine counts
 
 
+class Touch(StrEnum):
+    """Which records of an answer count as accessed."""
+
+    RELEVANT = "relevant"  # those the query found, by a word or by likeness
+    SELECTED = "selected"  # all of them, as in the specification
+    NONE = "none"
+
+    @classmethod
+    def of(cls, asked: "bool | Touch") -> "Touch":
+        """Read a yes as RELEVANT and a no as NONE."""
+        return asked if isinstance(asked, Touch) else cls.RELEVANT if asked else cls.NONE
+
+    def counts(self, parts: "ScoreParts") -> bool:
+        """Whether a record with this score counts."""
+        return self is Touch.SELECTED or (self is Touch.RELEVANT and parts.is_relevant)
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A record that some index proposed.
@@ -74,6 +91,11 @@ def lexical_overlap(query_terms: Collection[int | str], doc_terms: Collection[in
     if not query or not doc:
         return 0.0
     return len(query & doc) / max(len(query), len(doc))
+
+
+def rarity_weight(having: int, of: int) -> float:
+    """Return what a word weighs that `having` of `of` records have, as in BM25; never below 0."""
+    return math.log1p((max(of, having) - having + 0.5) / (having + 0.5))
 
 
 def rarity_match(shared_weight: float, query_weight: float, size: int, typical_size: float) -> float:

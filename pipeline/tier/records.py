@@ -89,7 +89,7 @@ class NewRecord:
             role=None if self.role is None else clean_text(self.role, field="role", max_bytes=512),
             importance=importance_of(self.importance, self.role),
             categories=tuple(clean_text(name, field="categories", max_bytes=512) for name in self.categories),
-            metadata=clean_metadata(self.metadata),
+            metadata={} if self.metadata == {} else clean_metadata(self.metadata),
             tier=Tier.WARM if self.pinned and self.tier is Tier.COLD else self.tier,
         )
 

@@ -20,7 +20,7 @@ from isotherm.pipeline.clean import aware, clean_metadata, clean_name, clean_tex
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat
-from isotherm.pipeline.tier.records import CATEGORIES_MAX, CONTENT_MAX_BYTES, Tier, importance_of
+from isotherm.pipeline.tier.records import CATEGORIES_MAX, CONTENT_MAX_BYTES, Reason, Tier, importance_of
 
 MOST_LISTED = 1_000
 
@@ -51,6 +51,7 @@ class StoredRecord:
     moved_at: datetime | None = None
     moved_from: Tier | None = None
     summary: str | None = None
+    moved_reason: Reason | None = field(default=None, compare=False)
 
     @property
     def content_sha256(self) -> bytes:
@@ -83,6 +84,9 @@ class StoredRecord:
             metadata=clean_metadata(self.metadata),
             value_log=heat.value_log(importance, accessed) if self.value_log is None else self.value_log,
             moved_at=None if self.moved_at is None else aware(self.moved_at, "moved_at"),
+            summary=None
+            if self.summary is None
+            else clean_text(self.summary, field="summary", max_bytes=CONTENT_MAX_BYTES),
         )
 
 
@@ -162,7 +166,7 @@ def placed(record: StoredRecord, levels: frozenset[Tier]) -> StoredRecord:
     """
     if len(levels) == 1:
         (only,) = levels
-        return record if record.tier is only else replace(record, tier=only)
+        record = replace(record, tier=only)
     if record.tier not in levels:
         raise RejectedError(f"this store keeps no {record.tier} records")
-    return record
+    return record if record.tier is Tier.COLD else replace(record, summary=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -34,7 +35,8 @@ class FolderBlobs:
             unfinished.replace(path)
             _sync_folders(path.parent, self._folder)
         except OSError as error:
-            unfinished.unlink(missing_ok=True)
+            with suppress(OSError):
+                unfinished.unlink()
             raise TransientError(f"a blob cannot be written: {error.strerror}") from error
 
     def get(self, key: str) -> bytes | None:

@@ -69,7 +69,7 @@ def resolve(namespace: Namespace) -> Place:
         with connection() as conn:
             row = conn.execute(_MAKE, columns(namespace)).fetchone()
         assert row is not None  # noqa: S101 - INSERT RETURNING answers with one row
-        place = _PLACES[namespace.key] = Place(int(row[0]), int(row[1]))
+        place = _keep(namespace, Place(int(row[0]), int(row[1])))
     return place
 
 
@@ -80,25 +80,26 @@ def find(namespace: Namespace, *, again: bool = False) -> Place | None:
     Raises: as `resolve`.
     """
     if again:
-        _PLACES.pop(namespace.key, None)
-    place = _known(namespace.key)
+        _PLACES.pop(namespace, None)
+    place = _PLACES.get(namespace)
     if place is None:
         values = {f"scope_{name}": value for name, value in columns(namespace).items()}
         with connection() as conn:
             row = conn.execute(_FIND.format(lookup=_namespace_lookup(namespace)), values).fetchone()
         if row is not None:
-            place = _PLACES[namespace.key] = Place(int(row[0]), int(row[1]))
+            place = _keep(namespace, Place(int(row[0]), int(row[1])))
     return place
 
 
-_PLACES: dict[bytes, Place] = {}
+_PLACES: dict[Namespace, Place] = {}
 _MOST_PLACES = 100_000
 
 
-def _known(key: bytes) -> Place | None:
+def _keep(namespace: Namespace, place: Place) -> Place:
     if len(_PLACES) > _MOST_PLACES:
         _PLACES.clear()
-    return _PLACES.get(key)
+    _PLACES[namespace] = place
+    return place
 
 
 def forget_places() -> None:
@@ -133,10 +134,19 @@ def predicate(scope: Scope, alias: str = "r") -> tuple[str, dict[str, Any]]:
     sql = f"{alias}.bank_id = ({found})"
     params: dict[str, Any] = {"scope_tenant": scope.bank.tenant, "scope_agent": scope.bank.agent}
     if scope.sessions is not None:
-        sql += f""" AND {alias}.namespace_id = ANY(ARRAY(
-            SELECT n.id FROM namespaces AS n WHERE n.bank_id = ({found}) AND n.session = ANY(%(scope_sessions)s)))"""
+        sql += f" AND {within_namespaces(scope, alias)}"
         params["scope_sessions"] = list(scope.sessions)
     return sql, params
+
+
+def within_namespaces(scope: Scope, alias: str) -> str:
+    """The predicate of a scope that names namespaces, for tables that have no bank; its parameters are those of `predicate`."""
+    if scope.namespace is not None:
+        return f"{alias}.namespace_id = ({_namespace_lookup(scope.namespace)})"
+    assert scope.bank is not None  # noqa: S101 - __post_init__ demands one of the two
+    assert scope.sessions is not None  # noqa: S101 - a whole bank names none
+    return f"""{alias}.namespace_id = ANY(ARRAY(SELECT n.id FROM namespaces AS n
+        WHERE n.bank_id = ({_bank_lookup(scope.bank)}) AND n.session = ANY(%(scope_sessions)s)))"""
 
 
 def in_bank_of(scope: Scope, alias: str = "r") -> str:

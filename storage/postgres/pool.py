@@ -42,6 +42,7 @@ class _State:
     on_erased: list[Callable[[], None]] = []  # noqa: RUF012 - one per process, as the pool is
     pool: ConnectionPool[Connection] | None = None
     used: dict[int, float] = {}  # noqa: RUF012 - one per process, as the pool is
+    generic: set[int] = set()  # noqa: RUF012 - the same
 
 
 def open_pool(dsn: str, *, size: int = 2, statement_timeout: timedelta = timedelta(seconds=60)) -> None:
@@ -73,6 +74,7 @@ def close_pool() -> None:
         _State.pool.close(timeout=2.0)
         _State.pool = None
         _State.used.clear()
+        _State.generic.clear()
 
 
 def on_erased(forget: Callable[[], None]) -> None:
@@ -88,6 +90,7 @@ def is_open() -> bool:
 def _forget_after_fork() -> None:
     _State.pool = None
     _State.used = {}
+    _State.generic = set()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)
@@ -95,6 +98,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 def _configure(conn: Connection) -> None:
     conn.prepare_threshold = 2
+    _State.generic.discard(id(conn))  # the id may be that of one that was closed
     if conn.execute("SELECT to_regtype('vector') IS NOT NULL").fetchone() == (True,):
         register_vector(conn)
     conn.commit()
@@ -113,6 +117,10 @@ def connection() -> Iterator[Connection]:
     driver as they are, since they are bugs. RuntimeError when nobody opened the pool.
     """
     with _translated(), _pool().connection() as conn:
+        if id(conn) in _State.generic:
+            conn.autocommit = True  # in the transaction, a rollback would undo it
+            _plan(conn, "auto")
+            conn.autocommit = False
         yield conn
         conn.commit()
         _State.used[id(conn)] = time.monotonic()
@@ -124,14 +132,35 @@ def statement() -> Iterator[Connection]:
 
     Raises: as `connection`.
     """
+    yield from _statements(generic=False)
+
+
+@contextmanager
+def reading() -> Iterator[Connection]:
+    """As `statement`, for hot reads whose plans do not depend on their parameters: each is planned once per connection.
+
+    To plan takes as long as to run where a statement asks several indexes for little. A connection stays in this mode until
+    it is used for something else, so that reads that follow each other pay nothing for it.
+    """
+    yield from _statements(generic=True)
+
+
+def _statements(*, generic: bool) -> Iterator[Connection]:
     with _translated(), _pool().connection() as conn:
         conn.autocommit = True
         try:
+            if (id(conn) in _State.generic) != generic:
+                _plan(conn, "force_generic_plan" if generic else "auto")
             yield conn
         finally:
             if not conn.closed:
                 conn.autocommit = False
         _State.used[id(conn)] = time.monotonic()
+
+
+def _plan(conn: Connection, mode: str) -> None:
+    conn.execute(f"SET plan_cache_mode = {mode}")
+    (_State.generic.discard if mode == "auto" else _State.generic.add)(id(conn))
 
 
 def _pool() -> ConnectionPool[Connection]:

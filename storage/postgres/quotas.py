@@ -12,8 +12,8 @@ from isotherm.storage.postgres.pool import Connection
 _TENANTS = "SELECT DISTINCT tenant FROM banks ORDER BY tenant"
 
 _USAGE = """
-SELECT r.tier, count(*), coalesce(sum(r.size_bytes), 0) FROM tier_records AS r
-WHERE r.bank_id = ANY(ARRAY(SELECT id FROM banks WHERE tenant IS NOT DISTINCT FROM %s::text)) GROUP BY r.tier"""
+SELECT d.tier, sum(d.records), sum(d.bytes) FROM namespaces AS n JOIN tier_depth AS d ON d.namespace_id = n.id
+WHERE n.tenant IS NOT DISTINCT FROM %s::text GROUP BY d.tier HAVING sum(d.records) > 0"""
 
 # Of each namespace as many as could be wanted if all of them were in it, by its index.
 _WEAKEST_OF = f"""
@@ -33,7 +33,7 @@ def tenants(conn: Connection) -> list[str | None]:
 
 
 def usage(conn: Connection, tenant: str | None) -> dict[Tier, Amount]:
-    """Records of a tenant and the bytes of their texts, by tier. Reads all of them: for ticks, not for writes."""
+    """Records of a tenant and the bytes of their texts, by tier."""
     rows = conn.execute(_USAGE, (tenant,)).fetchall()
     return {Tier.from_rank(rank): Amount(int(n), int(size)) for rank, n, size in rows}
 

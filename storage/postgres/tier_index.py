@@ -31,12 +31,12 @@ WITH given AS (
     FROM unnest(%(pair_keys)s::bigint[], %(pair_terms)s::bigint[]) AS p (key, term) JOIN fresh AS f ON f.key = p.key
 ), stale AS (
     DELETE FROM tier_postings AS p USING (
-        SELECT f.bank_id, u.term, f.key FROM fresh AS f, unnest(f.terms) AS u (term)
-        EXCEPT SELECT bank_id, term, key FROM wanted
-    ) AS d WHERE p.bank_id = d.bank_id AND p.term = d.term AND p.record_key = d.key
+        SELECT f.bank_id, u.term, f.namespace_id, f.key FROM fresh AS f, unnest(f.terms) AS u (term)
+        EXCEPT SELECT bank_id, term, namespace_id, key FROM wanted
+    ) AS d WHERE (p.bank_id, p.term, p.namespace_id, p.record_key) = (d.bank_id, d.term, d.namespace_id, d.key)
 ), added AS (
     INSERT INTO tier_postings (bank_id, term, record_key, namespace_id)
-    SELECT bank_id, term, key, namespace_id FROM wanted ORDER BY bank_id, term, key
+    SELECT bank_id, term, key, namespace_id FROM wanted ORDER BY bank_id, term, namespace_id, key
     ON CONFLICT DO NOTHING
 )
 UPDATE tier_records AS r SET terms = w.terms, indexed = true

@@ -45,9 +45,8 @@ FROM tier_records AS r WHERE {scope} AND r.id = %(id)s"""
 
 
 _DEPTH = """
-SELECT n.scope, r.tier, sum(r.records), sum(r.size) FROM namespaces AS n JOIN (
-    SELECT namespace_id, tier, count(*) AS records, sum(size_bytes) AS size FROM tier_records GROUP BY namespace_id, tier
-) AS r ON r.namespace_id = n.id GROUP BY n.scope, r.tier"""
+SELECT n.scope, d.tier, sum(d.records), sum(d.bytes) FROM tier_depth AS d JOIN namespaces AS n ON n.id = d.namespace_id
+GROUP BY n.scope, d.tier"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +131,7 @@ def standing(conn: Connection, scope: Scope, record_id: str) -> Standing | None:
 
 
 def depth_by_scope(conn: Connection) -> list[tuple[str, Tier, int, int]]:
-    """Records and bytes of their texts by scope of their namespaces and by tier; reads every record."""
+    """Records and bytes of their texts by scope of their namespaces and by tier."""
     rows = conn.execute(_DEPTH).fetchall()
     return [(str(scope), Tier.from_rank(rank), int(n), int(size)) for scope, rank, n, size in rows]
 

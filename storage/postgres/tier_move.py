@@ -53,8 +53,9 @@ WITH mine AS (
     FROM tier_records AS r JOIN {_GIVEN} ON m.key = r.key AND m.version = r.version AND m.source = r.tier
     WHERE NOT r.pinned ORDER BY r.namespace_id, r.id FOR UPDATE OF r
 ), words AS (
-    DELETE FROM tier_postings AS p USING (SELECT m.key, m.bank_id, u.term FROM mine AS m, unnest(m.terms) AS u (term)) AS d
-    WHERE p.bank_id = d.bank_id AND p.term = d.term AND p.record_key = d.key
+    DELETE FROM tier_postings AS p USING (
+        SELECT m.bank_id, u.term, m.namespace_id, m.key FROM mine AS m, unnest(m.terms) AS u (term)) AS d
+    WHERE (p.bank_id, p.term, p.namespace_id, p.record_key) = (d.bank_id, d.term, d.namespace_id, d.key)
 )
 DELETE FROM tier_records AS r USING mine AS m WHERE r.key = m.key
 RETURNING r.key, r.namespace_id"""

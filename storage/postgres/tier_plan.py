@@ -21,12 +21,12 @@ _FREE = tier_held.IS_FREE.format(now="%(now)s")
 # Spare victims beyond the overflow, for exchanges and for records that are cooling down.
 _SPARE = 50
 
-# Counts stop where they cannot change the plan any more, so that a large tier costs no full count.
+# Sizes come from what writers noted: a count of the rows would cost the more the larger a tier is.
 _SNAPSHOT = f"""
 WITH sizes AS (
-    SELECT t.tier, t.capacity, (SELECT count(*) FROM (
-        SELECT 1 FROM tier_records AS r WHERE r.namespace_id = %(namespace)s AND r.tier = t.tier
-        LIMIT t.capacity + %(most)s + 1) AS bounded) AS n
+    SELECT t.tier, t.capacity, (
+        SELECT coalesce(sum(d.records), 0)::bigint FROM tier_depth AS d
+        WHERE d.namespace_id = %(namespace)s AND d.tier = t.tier) AS n
     FROM (VALUES (3::smallint, %(hot_capacity)s::bigint), (2, %(warm_capacity)s), (1, %(cold_capacity)s)) AS t (tier, capacity)
     WHERE t.capacity IS NOT NULL
 )
@@ -68,6 +68,15 @@ UNION ALL
 _LOCK = "SELECT 1 FROM namespaces WHERE id = %s FOR NO KEY UPDATE"
 _NOT_DUE = "UPDATE namespaces SET due_at = NULL WHERE id = %s"
 
+# Two folds at once do not harm: each takes the rows that it deletes.
+_FOLD = """
+WITH folded AS (
+    DELETE FROM tier_depth WHERE namespace_id = %(namespace)s
+    AND (SELECT count(*) FROM tier_depth WHERE namespace_id = %(namespace)s) > %(most)s RETURNING tier, records, bytes
+)
+INSERT INTO tier_depth SELECT %(namespace)s, tier, sum(records), sum(bytes) FROM folded GROUP BY tier"""
+_UNFOLDED = 50
+
 # The oldest free record of each tier by its index, and when the first that is set aside may be looked at again.
 _NEXT_DUE = f"""
 UPDATE namespaces SET due_at = least(due_at, (
@@ -104,6 +113,7 @@ def begin_pass(conn: Connection, namespace_id: int) -> None:
     """Hold the namespace until the plan is written: what becomes due meanwhile waits, and so is not overlooked."""
     conn.execute(_LOCK, (namespace_id,))
     conn.execute(_NOT_DUE, (namespace_id,))
+    conn.execute(_FOLD, {"namespace": namespace_id, "most": _UNFOLDED})
 
 
 def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime) -> Snapshot:

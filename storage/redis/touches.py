@@ -11,6 +11,10 @@ import redis
 
 from isotherm.storage.redis.client import translated
 
+# One command for all: a pipeline of as many costs its caller several times as much.
+_COUNT = """
+for i = 1, #ARGV do redis.call('HINCRBY', KEYS[1], ARGV[i], 1) end"""
+
 # A batch that its applier did not remove stays listed, so that the next tick finds it.
 _TAKE = """
 local open = redis.call('SRANDMEMBER', KEYS[2])
@@ -36,14 +40,14 @@ class Touches:
     def __init__(self, client: redis.Redis, *, prefix: str) -> None:
         self._client = client
         self._prefix = f"{prefix}:{{touches}}"
+        self._count = client.register_script(_COUNT)
         self._take = client.register_script(_TAKE)
 
     def count(self, record_keys: Sequence[int]) -> None:
         """Count one access of each record."""
-        with translated(), self._client.pipeline(transaction=False) as pipe:
-            for key in record_keys:
-                pipe.hincrby(f"{self._prefix}:buffer", str(key), 1)
-            pipe.execute()
+        if record_keys:
+            with translated():
+                self._count(keys=[f"{self._prefix}:buffer"], args=record_keys)
 
     def take(self, now: datetime) -> TouchBatch | None:
         """The oldest batch that was not removed, else what has been counted so far; None when there is nothing.

@@ -16,11 +16,12 @@ _KEPT = 1_000
 class Damaged:
     """A record that cannot be read.
 
-    Args: where: under which name its bytes were set aside; why: how it is damaged, without any of its text.
+    Args: namespace, record_id: None when its bytes do not say whose they are; where: the name they were set aside under;
+        why: how it is damaged, without any of its text.
     """
 
-    namespace: Namespace
-    record_id: str
+    namespace: Namespace | None
+    record_id: str | None
     where: str
     why: str
 

@@ -18,7 +18,7 @@ from isotherm.pipeline.brain import object_lines
 from isotherm.pipeline.brain.graph_port import Direction
 from isotherm.pipeline.brain.links import NewLink
 from isotherm.pipeline.brain.object_lines import BadLine
-from isotherm.pipeline.brain.objects import NewObject, derived_id, namespace_uuid
+from isotherm.pipeline.brain.objects import NewObject, Object, derived_id, namespace_uuid
 from isotherm.pipeline.brain.promotion import snippet
 from isotherm.pipeline.brain.split import split, title_of
 from isotherm.pipeline.errors import RejectedError
@@ -310,18 +310,19 @@ def expand(
     with errors_as_sentences():
         storage.open(ready())
         namespace = produce_brain.knowledge(agent, tenant=tenant)
+        anchor = _uuid(object_id)
         found = produce_brain.expand(
-            namespace, _uuid(object_id), label, direction=direction, containment=label is None, limit=limit
+            namespace, anchor, label, direction=direction, containment=label is None, limit=limit
         )
         if as_json:
             print_json(_expanded_json(found))
             return
-        show_expanded(object_id, found)
+        show_expanded(object_id, anchor, found)
 
 
-def show_expanded(name: str, found: Expanded) -> None:
+def show_expanded(name: str, anchor: UUID, found: Expanded) -> None:
     """Print what is around an object as a table."""
-    rows = [_related_row(item) for item in found.items]
+    rows = [_related_row(item, anchor) for item in found.items]
     out.print(table(f"Around {escape(name)}", ("id", "kind", "title", "related by"), rows))
     _warn(found.degraded, truncated=found.truncated)
 
@@ -333,12 +334,17 @@ def _uuid(text: str) -> UUID:
         raise RejectedError("id: a UUID is needed, as `search` shows it") from None
 
 
-def _related_row(item: Related) -> tuple[str, ...]:
+def _related_row(item: Related, anchor: UUID) -> tuple[str, ...]:
     arrows = {Direction.OUT: "→", Direction.IN: "←"}
     edges = [f"{arrows[r.direction]} {escape(r.edge.key.label)}" for r in item.relations]
-    held = "part of the same" if item.object.is_part else "document"
-    by = ", ".join(edges) or held
+    by = ", ".join(edges) or _held(item.object, anchor)
     return str(item.object.id), escape(item.object.kind), clip(item.object.title or "-", 60), by
+
+
+def _held(found: Object, anchor: UUID) -> str:
+    if found.parent_id == anchor:
+        return "part of it"
+    return "part of the same" if found.is_part else "holds it"
 
 
 def _expanded_json(found: Expanded) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`demo`: the main job on this machine, from an empty folder to restored memory, in about a minute."""
+"""`demo`: the main job on this machine, from an empty folder to memory, knowledge and interests."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.storage.postgres import namespaces, operations, tier_recall
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import Settings, settings
-from isotherm.tasks import producers
-from isotherm.tasks.commands import ingest, memory, ops, servers, tiers
+from isotherm.tasks import produce_brain, produce_interest, producers
+from isotherm.tasks.commands import brain, ingest, interest, memory, ops, servers, tiers
 from isotherm.tasks.commands.output import Exit, err, errors_as_sentences, out, size
 from isotherm.tasks.processes import Processes
 
@@ -43,13 +43,18 @@ QUESTIONS = (
 )
 _ANSWERS = 3
 
+READER = "forge"
+SEARCHES = ("why does salinity read too low?", "the same cast was loaded twice")
+_OBJECTS = 2
+_INTERESTS = 8
+
 
 def demo(
     *,
     workers: Annotated[int, typer.Option(min=1, max=16, help="Workers to run.")] = 2,
     flower: Annotated[bool, typer.Option(help="Also run flower.")] = True,
 ) -> None:
-    """Start everything, ingest a sample, move it through the tiers, ask it questions and restore a cold record."""
+    """Start everything and run the main job on samples: memory, knowledge, graph, interests, contradictions."""
     with errors_as_sentences():
         begun = time.monotonic()
         # Every process of the demo works by the demo's policy, the sweeper's passes too.
@@ -63,6 +68,8 @@ def demo(
         _reconcile(chosen)
         _ask()
         _restore_one()
+        _know()
+        _distill()
         _account(time.monotonic() - begun)
 
 
@@ -91,7 +98,7 @@ def _start(chosen: Settings, workers: int, *, flower: bool) -> None:
 
 
 def _ingest(chosen: Settings) -> None:
-    _headline("2  Conversations are remembered")
+    _headline("2  Conversations are remembered and read")
     sample = resources.files("isotherm.tasks.samples") / "conversations.jsonl"
     with ExitStack() as stack:
         file = stack.enter_context(resources.as_file(sample))
@@ -157,16 +164,47 @@ def _restore_one() -> None:
         raise RejectedError(f"operation {ended.id} did not restore the record")
 
 
-def _account(seconds: float) -> None:
-    _headline("6  Every job is accounted for")
+def _know() -> None:
+    _headline("6  Documents become a knowledge base and its graph")
+    namespace, done = produce_brain.knowledge(READER), brain.Done()
+    with resources.as_file(resources.files("isotherm.tasks.samples") / "knowledge.jsonl") as file:
+        brain.put_lines(namespace, file, "document", done)
+    with err.status("vectors and graph follow"):
+        left = brain.wait_for_all(done.operations)
+    brain.tell_put(done, left, as_json=False)
+    for query in SEARCHES:
+        brain.show_answer(f"{READER}: {query}", produce_brain.search(namespace, query, limit=_OBJECTS))
+    out.print()
+    around = done.documents[0]
+    named = produce_brain.read(namespace, around).title
+    brain.show_expanded(named, around, produce_brain.expand(namespace, around, None, containment=True))
+
+
+def _distill() -> None:
+    _headline("7  Sessions become interests, and what changed is kept as a contradiction")
     with connection() as conn:
-        found, totals = operations.newest(conn, limit=6), operations.counts(conn)
+        agents = sorted({row.namespace.agent for row in namespaces.listed(conn, tenant=None)})
+    for agent in agents:
+        bank = Bank(None, agent)
+        found = produce_interest.interests(bank, limit=_INTERESTS)
+        if not found:
+            continue  # an agent with documents only
+        said = storage.open().interest.evidence(bank, [one.id for one in found])
+        interest.show_interests(agent, found, said, {})
+        interest.show_contradictions(agent, produce_interest.contradictions(bank))
+
+
+def _account(seconds: float) -> None:
+    _headline("8  Every job is accounted for")
+    with connection() as conn:
+        found, totals = operations.newest(conn, limit=8), operations.counts(conn)
     ops.show_operations(found, totals)
     out.print()
     out.print(
         Panel(
-            'isotherm recall "sea kayaking" --agent atlas\nisotherm tiers\nisotherm ops list\nisotherm doctor\n'
-            "isotherm down",
+            'isotherm recall "sea kayaking" --agent atlas\nisotherm search "wind" --agent forge\n'
+            "isotherm interests kayak --agent atlas\nisotherm contradictions --agent atlas\n"
+            "isotherm tiers\nisotherm ops list\nisotherm doctor\nisotherm down",
             title=f"done in {seconds:.0f} s; look further, and stop everything by the last of these",
             title_align="left",
             border_style="green",

@@ -19,8 +19,10 @@ from isotherm.pipeline import stages, transcript
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.transcript import BadLine, TranscriptLine
+from isotherm.storage.models import factory
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.settings import settings
 from isotherm.tasks import broker, produce_interest, producers
 from isotherm.tasks.commands.output import (
     Exit,
@@ -220,7 +222,8 @@ def set_aside(done: SetAside, folder: Path, file: Path, line: BadLine) -> None:
         done.set_aside = folder / f"{file.stem}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
     done.bad.append((line.number, line.reason))
     with done.set_aside.open("a", encoding="utf-8", errors="surrogateescape") as kept:
-        kept.write(json.dumps({"line": line.number, "reason": line.reason, "raw": line.raw}) + "\n")
+        raw = factory.redactor(settings()).redact(line.raw)
+        kept.write(json.dumps({"line": line.number, "reason": line.reason, "raw": raw}) + "\n")
 
 
 def wait_for_operations(ids: list[UUID], progress: Progress) -> int:

@@ -45,10 +45,8 @@ def interests(
         said = opened.interest.evidence(bank, [one.id for one in found]) if evidence or as_json else {}
         if as_json:
             print_json([_interest_json(one, said.get(one.id, []), scores.get(one.id)) for one in found])
-        elif not found:
-            out.print(f"no interests of {escape(agent)} are known; `isotherm ingest` reads sessions for them")
         else:
-            out.print(_interest_table(agent, found, said, scores))
+            show_interests(agent, found, said, scores)
 
 
 def _bank(agent: str, tenant: str | None) -> Bank:
@@ -62,6 +60,16 @@ def _found(bank: Bank, query: str, limit: int) -> tuple[list[Interest], dict[UUI
     if answer.degraded:
         err.print("[yellow]the embedder did not answer: found by words alone[/yellow]")
     return [item.interest for item in answer.items], {item.interest.id: item.score for item in answer.items}
+
+
+def show_interests(
+    agent: str, found: Sequence[Interest], said: Mapping[UUID, Sequence[Evidence]], scores: Mapping[UUID, Score]
+) -> None:
+    """Print interests as a table, below each what was said for it."""
+    if found:
+        out.print(_interest_table(agent, found, said, scores))
+    else:
+        out.print(f"no interests of {escape(agent)} are known; `isotherm ingest` reads sessions for them")
 
 
 def _interest_table(
@@ -108,10 +116,16 @@ def contradictions(
         found = produce_interest.contradictions(_bank(agent, tenant), resolved=resolved, limit=limit)
         if as_json:
             print_json([_contradiction_json(one) for one in found])
-        elif not found:
-            out.print(f"no contradictions of {escape(agent)} are known")
         else:
-            out.print(_contradiction_table(agent, found))
+            show_contradictions(agent, found)
+
+
+def show_contradictions(agent: str, found: Sequence[Contradiction]) -> None:
+    """Print contradictions as a table, the older side first."""
+    if found:
+        out.print(_contradiction_table(agent, found))
+    else:
+        out.print(f"no contradictions of {escape(agent)} are known")
 
 
 def _contradiction_table(agent: str, found: Sequence[Contradiction]) -> Table:

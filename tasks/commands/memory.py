@@ -16,6 +16,7 @@ from isotherm import storage
 from isotherm.pipeline.clean import aware
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.ranking import ScoreParts
 from isotherm.pipeline.tier.records import Tier
@@ -23,7 +24,6 @@ from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.operations import Operation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.redis.tail import TailRecord
-from isotherm.storage.tier import Recall
 from isotherm.tasks import producers
 from isotherm.tasks.commands.output import (
     Exit,

@@ -3,13 +3,11 @@ from __future__ import annotations
 import os
 import signal
 from typing import TYPE_CHECKING
-from unittest.mock import patch
 
 import pytest
-from harness import all_final, assert_whole, conversation, ingest, outbox_is_empty, step_of, wait_until
+from harness import all_final, assert_whole, conversation, ingest, leave_to_relay, outbox_is_empty, step_of, wait_until
 
 from isotherm.storage.postgres.pool import fetch_all
-from isotherm.tasks import producers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -84,9 +82,9 @@ def test_ingest_survives_sigkill_of_beat_when_another_takes_over(faults: Faults,
     lines, operation_ids, inside = ingest_until_the_gate(faults)
     first.kill_all()
     more = conversation(280, WORDS)[240:]
-    with patch.object(producers, "publish_after_commit"):
+    with pytest.MonkeyPatch.context() as patched:
+        leave_to_relay(patched)
         left = ingest(more)
-        producers.flush()
     os.kill(inside[1], signal.SIGKILL)
     faults.set("open")
     wait_until(lambda: sum(attempts(operation_ids)) == 12, 60, what="all that needs no beat")

@@ -13,7 +13,7 @@ from isotherm import storage
 from isotherm.storage.embedded import Endpoints
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import pool
-from isotherm.tasks import producers, publish
+from isotherm.tasks import produce_records, publish
 
 # Triggers off, so that the order of the tables does not matter.
 _EMPTY = """
@@ -51,7 +51,7 @@ def memory(opened: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
     """Storage whose messages stay in the outbox, since the test runs the stages; the database is checked at the end."""
     monkeypatch.setattr(publish._State, "paused_until", math.inf)
     # What follows a commit is done before the call returns, so that a test can look at it.
-    monkeypatch.setattr(producers, "after_commit", lambda follow_up, item: follow_up([item]))
+    monkeypatch.setattr(produce_records, "after_commit", lambda follow_up, item: follow_up([item]))
     yield opened
     if pool.is_open():
         check_database()

@@ -15,9 +15,9 @@ from psycopg import sql
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.embedded import Endpoints
-from isotherm.storage.postgres import tier_recall
+from isotherm.storage.postgres import tier_candidates
 from isotherm.storage.postgres.namespaces import Scope
-from isotherm.storage.postgres.tier_recall import Found, Quotas
+from isotherm.storage.postgres.tier_candidates import Found, Quotas
 from isotherm.storage.postgres.tier_vectors import Near
 
 LARGE, SMALL = Namespace.of("large", "s"), Namespace.of("small", "s")
@@ -79,7 +79,7 @@ def filled(endpoints: Endpoints, template: str) -> Iterator[str]:
 
 def ask(conn: Explained, scope: Scope, tiers: list[Tier] | None = None, near: Near = NEAR) -> Found:
     quotas = Quotas(recent=40, lexical=40, vector=40)
-    return tier_recall.candidates(conn, scope, "a query", tiers or list(Tier), quotas, near=near)  # type: ignore[arg-type]
+    return tier_candidates.candidates(conn, scope, "a query", tiers or list(Tier), quotas, near=near)  # type: ignore[arg-type]
 
 
 def by_vector(found: Found) -> set[str]:

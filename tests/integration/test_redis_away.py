@@ -13,7 +13,7 @@ from isotherm.pipeline.tier.records import NewRecord
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.storage.settings import settings
-from isotherm.tasks import producers, publish, ticks
+from isotherm.tasks import produce_records, producers, publish, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def away(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterat
     """Storage over a real database and a Redis that nobody listens for."""
     assert environment
     monkeypatch.setattr(publish._State, "paused_until", math.inf)
-    monkeypatch.setattr(producers, "after_commit", lambda follow_up, item: follow_up([item]))
+    monkeypatch.setattr(produce_records, "after_commit", lambda follow_up, item: follow_up([item]))
     monkeypatch.setenv("ISOTHERM_REDIS_URL", "redis://127.0.0.1:1/0")
     settings.cache_clear()
     yield storage.open()

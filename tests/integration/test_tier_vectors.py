@@ -14,15 +14,15 @@ from tiering import LONG
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord
 from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
-from isotherm.storage.postgres import tier_recall, tier_vectors, tier_write
+from isotherm.storage.postgres import tier_candidates, tier_vectors, tier_write
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.storage.tier import Recall
-from isotherm.tasks import producers, ticks
+from isotherm.tasks import produce_records, producers, ticks
 from isotherm.tasks.commands.memory import recall_json, show_recall
 
 NS, OTHER = Namespace.of("atlas", "s1"), Namespace.of("atlas", "s2")
@@ -131,8 +131,8 @@ def test_remembering_writes_a_second_step_with_a_message_of_its_own(model: Meani
 
 def test_both_messages_are_given_to_the_publisher(model: Meaning, memory: Storage) -> None:
     assert model
-    place = producers._placed(NS, NewRecord("r", "kelp", T0), memory.settings)
-    stored = memory.tier.remember(producers._operation([place], NS, None, tier_write.KIND), [place])
+    place = produce_records._placed(NS, NewRecord("r", "kelp", T0), memory.settings)
+    stored = memory.tier.remember(produce_records._operation([place], NS, None, tier_write.KIND), [place])
     assert [m.payload["stage"] for m in stored.messages] == [stages.INDEX, stages.TIER_EMBED]
 
 
@@ -150,12 +150,12 @@ def test_record_is_found_by_meaning_in_other_words(model: Meaning) -> None:
     assert model.asked[-1] == ["paddle"]
 
 
-@pytest.mark.parametrize("exact", [tier_recall.EXACT, 10])
+@pytest.mark.parametrize("exact", [tier_candidates.EXACT, 10])
 def test_index_and_whole_comparison_find_the_same_nearest(
     model: Meaning, monkeypatch: pytest.MonkeyPatch, exact: int
 ) -> None:
     assert model
-    monkeypatch.setattr(tier_recall, "EXACT", exact)
+    monkeypatch.setattr(tier_candidates, "EXACT", exact)
     put(*NOISE, "we went out by kayak", "the canoe leaks", "an invoice came")
     put("a kayak of another session", namespace=OTHER, first=90)
     drive()
@@ -240,9 +240,9 @@ def test_vector_that_is_left_over_from_an_older_text_is_not_compared(model: Mean
     drive()
     with connection() as conn:
         conn.execute("UPDATE tier_records SET vector_state = 'pending' WHERE id = 'r000'")
-    for exact in (tier_recall.EXACT, 10):
+    for exact in (tier_candidates.EXACT, 10):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(tier_recall, "EXACT", exact)
+            patch.setattr(tier_candidates, "EXACT", exact)
             found = [item for item in producers.recall(NS, "paddle kayak").items if item.record.id == "r000"]
         assert [(item.score.cosine, item.legs & {"vector"}) for item in found] == [(None, frozenset())]
     with connection() as conn:

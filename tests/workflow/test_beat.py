@@ -1,11 +1,19 @@
 from __future__ import annotations
 
 import pytest
-from harness import Processes, all_final, assert_whole, conversation, ingest, outbox_is_empty, wait_until
+from harness import (
+    Processes,
+    all_final,
+    assert_whole,
+    conversation,
+    ingest,
+    leave_to_relay,
+    outbox_is_empty,
+    wait_until,
+)
 
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.storage.postgres.pool import fetch_all
-from isotherm.tasks import producers
 
 POLICY = Policy(hot_capacity=30, warm_capacity=1000, hot_ttl=None, warm_ttl=None, demote_idle=None, batch_size=10)
 
@@ -23,7 +31,7 @@ def pace() -> dict[str, str]:
 
 @pytest.mark.usefixtures("opened")
 def test_two_beats_at_once_double_no_effect(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producers, "publish_after_commit", lambda _: None)
+    leave_to_relay(monkeypatch)
     lines = conversation(100)
     ingest(lines)
     beats = [processes.beat("beat1"), processes.beat("beat2")]

@@ -10,6 +10,7 @@ from harness import (
     assert_whole,
     conversation,
     ingest,
+    leave_to_relay,
     outbox_is_empty,
     step_of,
     steps_of,
@@ -53,7 +54,7 @@ def job_of(operation_id: UUID) -> dict[str, Any]:
 @pytest.fixture
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Producers of this process leave everything to the relay."""
-    monkeypatch.setattr(producers, "publish_after_commit", lambda _: None)
+    leave_to_relay(monkeypatch)
 
 
 @pytest.mark.usefixtures("unpublished")

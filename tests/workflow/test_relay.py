@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from harness import assert_whole, conversation, ingest, outbox_is_empty, step_of, tick_until, wait_until
+from harness import assert_whole, conversation, ingest, leave_to_relay, outbox_is_empty, step_of, tick_until, wait_until
 
 from isotherm.storage.postgres import operations, outbox
 from isotherm.storage.postgres.pool import connection, fetch_all
@@ -39,7 +39,7 @@ def pace() -> dict[str, str]:
 @pytest.fixture
 def unpublished(monkeypatch: pytest.MonkeyPatch) -> None:
     """Producers of this process leave everything to the relay."""
-    monkeypatch.setattr(producers, "publish_after_commit", lambda _: None)
+    leave_to_relay(monkeypatch)
 
 
 def test_message_whose_broker_was_away_is_published_by_the_relay(

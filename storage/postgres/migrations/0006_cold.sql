@@ -63,3 +63,7 @@ ALTER TABLE tier_records
     DROP CONSTRAINT tier_records_vector_state_check,
     ADD CONSTRAINT tier_records_vector_state_check
         CHECK (vector_state IN ('none', 'pending', 'done', 'failed', 'again'));
+
+-- What a cold record costs beside its text. The log is read by record, in order; its namespace is that of the record.
+DROP INDEX tier_moves_by_namespace, tier_moves_by_record;
+ALTER TABLE tier_moves DROP CONSTRAINT tier_moves_pkey, ADD PRIMARY KEY (record_key, id);

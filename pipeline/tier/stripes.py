@@ -1,0 +1,21 @@
+"""Locks by key in bounded memory: two keys may share a lock, which costs waiting and never correctness."""
+
+from __future__ import annotations
+
+import threading
+
+from isotherm.pipeline.hashing import digest
+from isotherm.pipeline.identity import Namespace
+
+_STRIPES = 64
+
+
+class Stripes:
+    """A fixed number of locks."""
+
+    def __init__(self) -> None:
+        self._locks = [threading.Lock() for _ in range(_STRIPES)]
+
+    def of(self, namespace: Namespace, record_id: str) -> threading.Lock:
+        """The lock of a record."""
+        return self._locks[digest("stripe", namespace.key, record_id)[0] % _STRIPES]

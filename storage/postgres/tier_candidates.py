@@ -1,0 +1,282 @@
+"""Candidates of a recall, from indexes over all tiers, each with a quota.
+
+Two statements: the first asks the indexes for row keys, all of them as of one moment, since a record leaves the unindexed
+as its words arrive; the second reads what the score needs of those that were proposed. Sums over postings are made in
+between, where they cost a fraction of what they cost in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+
+from isotherm.pipeline import text
+from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match, rarity_weight
+from isotherm.pipeline.tier.records import Tier
+from isotherm.storage.postgres import tier_vectors
+from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate, within_namespaces
+from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
+from isotherm.storage.postgres.tier_vectors import Near
+
+# Most postings read for one word, newest first. A word that is more frequent than this tells little about a record.
+PER_WORD = 1_000
+# Records whose words are not in the index yet are read and split at the time of asking; more than this is a backlog.
+UNINDEXED = 100
+_UNINDEXED_CHARS = 4_096
+# Records counted at most, to tell rare words from frequent ones.
+COUNTED = 2_000
+# A scope up to this size has its vectors compared whole: exact, and cheaper than a search that its index must repeat.
+EXACT = COUNTED - 1
+
+_COUNT = "SELECT count(*) FROM (SELECT 1 FROM tier_records AS r WHERE {scope} LIMIT %(counted)s) AS bounded"
+
+_NEWEST = """
+SELECT 'recent' AS leg, 0::bigint AS term, ARRAY(
+    SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
+    ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s) AS keys"""
+
+_UNSPLIT = """
+SELECT 'unindexed', 0, ARRAY(
+    SELECT r.key FROM tier_records AS r WHERE {in_bank} AND r.tier = ANY(%(tiers)s) AND NOT r.indexed
+    ORDER BY r.created_at DESC LIMIT %(unindexed)s)"""
+
+_SIZE_OF_BANK = f"""
+SELECT 'size', 0, ARRAY({_COUNT})"""
+_SIZE_OF_NAMESPACES = """
+SELECT 'size', 0, ARRAY(SELECT least(sum(d.records), %(counted)s)::bigint FROM tier_depth AS d WHERE {depth})"""
+
+# Each word of the query with the newest records that have it.
+_WORDS = """
+SELECT 'word', q.term, ARRAY(SELECT p.record_key FROM (
+    SELECT p.record_key FROM tier_postings AS p WHERE {postings} AND p.term = q.term
+    ORDER BY p.namespace_id DESC, p.record_key DESC LIMIT %(per_word)s) AS p {on_tiers})
+FROM unnest(%(terms)s::bigint[]) AS q (term)"""
+
+# With a tier switched off its records must not use up the quota; with all of them on the look at each row is spared.
+_ON_TIERS = "JOIN tier_records AS t ON t.key = p.record_key AND t.tier = ANY(%(tiers)s)"
+
+_NEAR = """
+SELECT 'vector', 0, ARRAY(SELECT key FROM ({leg}) AS leg)"""
+
+_READ = """
+SELECT r.key, r.id, r.tier, r.created_at, r.importance, cardinality(r.terms),
+       ARRAY(SELECT q.term FROM unnest(%(terms)s::bigint[]) AS q (term) WHERE q.term = ANY(r.terms)), {cosine}, {pending}
+FROM unnest(%(keys)s::bigint[]) AS k (key) CROSS JOIN LATERAL (
+    SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.tier = ANY(%(tiers)s) LIMIT 1) AS r {vectors}"""
+_PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
+       CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
+_NONE_PENDING = "NULL::text, NULL::text"
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """How many candidates each leg may bring."""
+
+    recent: int
+    lexical: int
+    vector: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Candidates and whether a leg stopped at a limit that may have hidden something."""
+
+    candidates: list[Candidate]
+    truncated: bool
+
+
+def candidates(
+    conn: Connection,
+    scope: Scope,
+    query: str,
+    tiers: Sequence[Tier],
+    quotas: Quotas,
+    lexical: Lexical = Lexical.RARITY,
+    near: Near | None = None,
+) -> Found:
+    """Records of a scope that some index proposes for a query.
+
+    Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg;
+    lexical: how words are compared; near: the query as a vector, compared with every candidate that has one.
+    """
+    within, params = predicate(scope)
+    values: dict[str, Any] = {
+        **params,
+        **(near.values if near else {}),
+        "tiers": [tier.rank for tier in tiers],
+        "terms": text.terms(query),
+        "recent": quotas.recent,
+        "vector": quotas.vector,
+        "unindexed": UNINDEXED,
+        "chars": _UNINDEXED_CHARS,
+        "per_word": PER_WORD,
+        "counted": COUNTED,
+    }
+    size = None if near is None else _size(conn, within, values, near)
+    is_searched = near is not None and near.is_indexed and (size is None or size > EXACT)
+    proposed = _proposed(conn, scope, within, values, None if is_searched else near)
+    if near is not None and is_searched:
+        with conn.transaction():  # its settings end with it
+            proposed.legs["vector"] = tier_vectors.search(conn, near, predicate(scope, "v")[0], values)
+    hidden = near is not None and _may_hide(size, len(proposed.legs["vector"]), quotas.vector, is_searched=is_searched)
+    rows = _read(conn, within, values, near, proposed, quotas.lexical)
+    is_backlog = len(proposed.legs["unindexed"]) >= UNINDEXED
+    return Found(_scored(rows, proposed, lexical), truncated=is_backlog or hidden)
+
+
+@dataclass(slots=True)
+class _Proposed:
+    """Row keys by the index that proposed them; postings: the same by word; weights: of each word of the query."""
+
+    legs: dict[str, Sequence[int]] = field(default_factory=dict)
+    postings: dict[int, Sequence[int]] = field(default_factory=dict)
+    weights: dict[int, float] = field(default_factory=dict)
+
+    @property
+    def by_key(self) -> dict[int, list[str]]:
+        """The legs of each key."""
+        found: dict[int, list[str]] = {}
+        for leg, keys in self.legs.items():
+            for key in keys:
+                found.setdefault(key, []).append(leg)
+        return found
+
+
+def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any], near: Near | None) -> _Proposed:
+    """Ask the indexes, all in one statement. Args: near: compared here, None when there is none or an index finds it."""
+    parts = {"scope": within, "in_bank": _in_bank(scope, "r"), "postings": _in_bank(scope, "p")}
+    parts["depth"] = "" if _is_whole_bank(scope) else within_namespaces(scope, "d")
+    parts["on_tiers"] = _ON_TIERS if len(values["tiers"]) < len(Tier) else ""
+    branches = [_NEWEST, _UNSPLIT]
+    if values["terms"]:
+        branches += [_SIZE_OF_BANK if _is_whole_bank(scope) else _SIZE_OF_NAMESPACES, _WORDS]
+    if near is not None:
+        branches.append(_NEAR.format(leg=near.leg(searched=False)))
+    sql = "\nUNION ALL".join(branches).format(**parts)
+    found = _Proposed(legs={"recent": [], "unindexed": [], "vector": [], "lexical": []})
+    size = 0
+    for leg, term, keys in conn.execute(sql, values, binary=True).fetchall():
+        if leg == "word":
+            found.postings[term] = keys
+        elif leg == "size":
+            size = keys[0] or 0
+        else:
+            found.legs[leg] = keys
+    found.weights = {term: rarity_weight(len(keys), size) for term, keys in found.postings.items()}
+    return found
+
+
+def _read(
+    conn: Connection, within: str, values: dict[str, Any], near: Near | None, proposed: _Proposed, quota: int
+) -> list[_Row]:
+    """What the score needs of every record that was proposed, read under the scope."""
+    proposed.legs["lexical"] = _heaviest(proposed, quota)
+    pending = list(proposed.legs["unindexed"])
+    sql = _READ.format(
+        cosine=near.cosine if near else "NULL::float8",
+        vectors=near.join if near else "",
+        pending=_PENDING.format(searchable=SEARCHABLE) if pending else _NONE_PENDING,
+        scope=within,
+    )
+    keys = list({key for leg in proposed.legs.values() for key in leg})
+    rows = conn.execute(sql, {**values, "keys": keys, "pending": pending}, binary=True).fetchall()
+    return [_Row(*row) for row in rows]
+
+
+def _heaviest(proposed: _Proposed, quota: int) -> list[int]:
+    """Keys of the records whose words weigh most together, newer rows first among equals."""
+    lists = [keys for keys in proposed.postings.values() if keys]
+    if not lists:
+        return []
+    weights = [proposed.weights[term] for term, keys in proposed.postings.items() if keys]
+    keys, places = np.unique(np.concatenate([np.asarray(k, np.int64) for k in lists]), return_inverse=True)
+    sums = np.bincount(places, np.repeat(weights, [len(k) for k in lists]))
+    order = np.argsort(-sums[::-1], kind="stable")[:quota]
+    found: list[int] = keys[::-1][order].tolist()
+    return found
+
+
+def _in_bank(scope: Scope, alias: str) -> str:
+    """The predicate of the scope, which names its bank as well."""
+    within = predicate(scope, alias)[0]
+    return within if scope.bank is not None else f"{in_bank_of(scope, alias)} AND {within}"
+
+
+def _is_whole_bank(scope: Scope) -> bool:
+    return scope.namespace is None and scope.sessions is None
+
+
+def _size(conn: Connection, within: str, values: Mapping[str, Any], near: Near) -> int:
+    """How many records a scope has, counted up to where it does not matter how its vectors are found."""
+    bound = COUNTED if near.is_indexed else tier_vectors.COMPARED + 1
+    row = conn.execute(_COUNT.format(scope=within), {**values, "counted": bound}).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _may_hide(size: int | None, found: int, quota: int, *, is_searched: bool) -> bool:
+    """Whether vectors were left out: by a search that stopped before it had enough, or as more than are compared."""
+    if is_searched:
+        return found < min(quota, size or 0)
+    return size is not None and size > tier_vectors.COMPARED
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A candidate as read; `size` counts its words, `shared` are those of the query that it has."""
+
+    key: int
+    id: str
+    tier: int
+    created_at: datetime
+    importance: float
+    size: int
+    shared: Sequence[int]
+    cosine: float | None
+    given: str | None
+    pending: str | None
+
+
+def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical) -> list[Candidate]:
+    legs, weights = proposed.by_key, proposed.weights
+    sizes, shared = _words_of(rows, weights)
+    counted = [sizes[key] for key, terms in shared.items() if terms]
+    typical = sum(counted) / len(counted) if counted else 1.0
+    whole = sum(weights.values())
+    found = []
+    for row in rows:
+        terms = shared[row.key]
+        if lexical is Lexical.RARITY:
+            overlap = rarity_match(sum(weights[term] for term in terms), whole, sizes[row.key], typical)
+        else:
+            overlap = len(terms) / max(sizes[row.key], len(weights), 1)
+        proposers = frozenset(legs[row.key])
+        found.append(
+            Candidate(
+                row.key,
+                row.id,
+                Tier.from_rank(row.tier),
+                row.created_at,
+                row.importance,
+                overlap,
+                row.cosine,
+                proposers,
+            )
+        )
+    return found
+
+
+def _words_of(rows: Sequence[_Row], weights: Mapping[int, float]) -> tuple[dict[int, int], dict[int, Sequence[int]]]:
+    """How many words each record has, and which of the query's; those of unindexed records are split here."""
+    sizes: dict[int, int] = {}
+    shared: dict[int, Sequence[int]] = {}
+    for row in rows:
+        sizes[row.key], shared[row.key] = row.size, row.shared
+        if row.pending is not None:
+            own = frozenset(text.terms(found_by(row.given, row.pending)))
+            sizes[row.key], shared[row.key] = len(own), sorted(own & weights.keys())
+    return sizes, shared

@@ -1,0 +1,170 @@
+"""Records in PostgreSQL, in the rows that producers and passes write too: one table, one way of writing, one hot tail.
+
+A write is one transaction: the text by the statement of `remember`, the tier by the moves that passes make, the rest as
+given. The words of a new text are indexed by the step that `remember` writes, as for any producer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TypeVar
+from uuid import uuid4
+
+from uuid_utils.compat import uuid7
+
+from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.blobs import BlobStore
+from isotherm.pipeline.tier.outline import Outline
+from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checked_id, checked_limit, placed
+from isotherm.storage.postgres import namespaces, tier_rows
+from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.tier_rows import ChangedError, Row, Writing
+from isotherm.storage.postgres.tier_write import Patience
+from isotherm.storage.tier import TierMemory
+from isotherm.storage.tier_stores.faults import Damaged, Faults
+
+T = TypeVar("T")
+
+
+class PostgresStore:
+    """A store of all tiers, or of one, over the open pool.
+
+    A cold body that is written here stays in the database, whatever its size; one in the blob store is read from there.
+
+    Args: memory: keeps the hot tails honest; patience: of the steps that follow a write; blobs: where passes put large
+        bodies; level: the one tier it keeps, None for all three; embeds: whether new texts get a vector, by a step; report:
+        told of each record whose body is missing or damaged; its row stays, and reads leave it out.
+    """
+
+    def __init__(
+        self,
+        memory: TierMemory,
+        patience: Patience,
+        blobs: BlobStore,
+        *,
+        level: Tier | None = None,
+        embeds: bool = False,
+        report: Callable[[Damaged], None] | None = None,
+    ) -> None:
+        self._memory = memory
+        self._patience = patience
+        self._blobs = blobs
+        self._levels = frozenset(Tier) if level is None else frozenset({level})
+        self._embeds = embeds
+        self._faults = Faults(report)
+
+    @property
+    def levels(self) -> frozenset[Tier]:
+        """All three tiers, or the one."""
+        return self._levels
+
+    def damaged(self) -> tuple[Damaged, ...]:
+        """Records whose bodies this process found missing or damaged."""
+        return self._faults.found()
+
+    def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
+        """Store a record over whatever has its id."""
+        namespace, record = checked(namespace), placed(record.cleaned(), self._levels)
+        while True:
+            try:
+                return self._change(
+                    namespace,
+                    lambda conn, place: self._write(conn, place, tier_rows.lock(conn, place, record.id), record),
+                )
+            except ChangedError:
+                continue  # another writer made the row first
+
+    def swap(self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
+        """Store a record over one that was read, None when that has changed."""
+        namespace, new = checked(namespace), placed(new.cleaned(), self._levels)
+
+        def write(conn: Connection, place: Place) -> StoredRecord | None:
+            row = tier_rows.lock(conn, place, new.id)
+            same = old is None if row is None else old is not None and row.equals(old)
+            return self._write(conn, place, row, new) if same else None
+
+        try:
+            return self._change(namespace, write)
+        except ChangedError:
+            return None
+
+    def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
+        """The record of an id."""
+        namespace, record_id = checked(namespace), checked_id(record_id)
+        place = namespaces.find(namespace)
+        if place is None:
+            return None
+        with connection() as conn:
+            row = tier_rows.get(conn, place, record_id)
+        return None if row is None else self._whole(namespace, row)
+
+    def list(
+        self, namespace: Namespace, tier: Tier, limit: int = 100, after: Position | None = None
+    ) -> Sequence[StoredRecord]:
+        """A page, from indexes."""
+        namespace, wanted = checked(namespace), checked_limit(limit)
+        place = namespaces.find(namespace)
+        found: list[StoredRecord] = []
+        while place is not None and tier in self._levels and len(found) < wanted:
+            with connection() as conn:
+                rows = tier_rows.page(conn, place, tier, wanted - len(found), after)
+            read = [self._whole(namespace, row) for row in rows]
+            found += [record for record in read if record is not None]
+            if None not in read:
+                break
+            after = rows[-1].position
+        return found
+
+    def outline(
+        self, namespace: Namespace, tier: Tier, limit: int = 100, after: Position | None = None
+    ) -> Sequence[Outline]:
+        """A page without texts: nothing is decompressed or fetched."""
+        place, most = namespaces.find(checked(namespace)), checked_limit(limit)
+        if place is None or tier not in self._levels:
+            return []
+        with connection() as conn:
+            return tier_rows.outline(conn, place, tier, most, after)
+
+    def count(self, namespace: Namespace, tier: Tier) -> int:
+        """How many records a tier has, from an index."""
+        place = namespaces.find(checked(namespace))
+        if place is None or tier not in self._levels:
+            return 0
+        with connection() as conn:
+            return tier_rows.count(conn, place, tier)
+
+    def delete(self, namespace: Namespace, record_id: str) -> bool:
+        """Remove a record with all that hangs on it."""
+        namespace, record_id = checked(namespace), checked_id(record_id)
+        if namespaces.find(namespace) is None:
+            return False
+
+        def remove(conn: Connection, place: Place) -> bool:
+            row = tier_rows.lock(conn, place, record_id)
+            return row is not None and tier_rows.delete(conn, row)
+
+        return self._change(namespace, remove)
+
+    def namespaces(self) -> Sequence[Namespace]:
+        """Every namespace that has records."""
+        with connection() as conn:
+            return tier_rows.namespaces(conn)
+
+    def _change(self, namespace: Namespace, write: Callable[[Connection, Place], T]) -> T:
+        place = namespaces.resolve(namespace)
+        done, _ = self._memory.change([place.namespace_id], uuid4(), lambda conn: (write(conn, place), []))
+        return done
+
+    def _write(self, conn: Connection, place: Place, row: Row | None, record: StoredRecord) -> StoredRecord:
+        writing = Writing(uuid7(), place, self._patience, embeds=self._embeds)
+        return tier_rows.write(conn, writing, row, replace(record, version=row.version + 1 if row else 1))
+
+    def _whole(self, namespace: Namespace, row: Row) -> StoredRecord | None:
+        fetched = None if row.object_key is None else self._blobs.get(row.object_key)
+        record = row.record(fetched)
+        if record is None:
+            self._faults.add(Damaged(namespace, row.id, "tier_records", "the stored body is missing or damaged"))
+        return record
