@@ -84,6 +84,14 @@ def forget_receipt(operation_id: UUID) -> Receipt:
     return forgetting.receipt(storage.open(), operation_id)
 
 
+def rewrite_files() -> int:
+    """Have PostgreSQL and Redis write their files anew, so that nothing erased is in them; returns how many tables.
+
+    Tables are locked one after the other. Raises: TransientError when a server cannot be reached.
+    """
+    return forgetting.rewrite_files(storage.open())
+
+
 def _forget_records(namespace: Namespace, ids: list[str], key: str | None) -> Accepted:
     opened = storage.open()
     scope = ErasureScope.of_records(namespace, tuple(ids))

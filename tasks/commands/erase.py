@@ -31,6 +31,9 @@ def forget(
     tenant: Tenant = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait until a look everywhere finds nothing more.")] = True,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Then have the servers write their files anew; locks tables meanwhile.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Forget records, a session (--agent --session), an agent (--agent) or a tenant (--tenant alone), for good.
@@ -38,6 +41,8 @@ def forget(
     There is no way back. The receipt holds ids and counts; exit code 4 when something is left.
     """
     with errors_as_sentences():
+        if vacuum and not wait:
+            raise RejectedError("--vacuum needs the end of the erasure: leave out --no-wait")
         named, call = _wanted(ids or [], agent, session, tenant)
         storage.open(ready())
         if not yes and not typer.confirm(f"Forget {named}, for good?", err=True):
@@ -47,6 +52,8 @@ def forget(
         receipt = producers.forget_receipt(accepted.operation_id)
         _tell(receipt, as_json=as_json)
         end_with(ended)
+        if vacuum:
+            producers.rewrite_files()
 
 
 def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str | None) -> Wanted:
