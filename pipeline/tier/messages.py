@@ -106,9 +106,9 @@ def with_whole_pairs(records: Sequence[S]) -> list[S]:
 
     Args: records: in the order they were said.
     """
-    calls = [_called(record) for record in records]
-    if not any(calls) and not any(_answers(record) for record in records):
+    if not any(_ENVELOPE in record.metadata for record in records):
         return list(records)
+    calls = [_called(record) for record in records]
     open_from = len(records)
     while open_from and _answers(records[open_from - 1]):
         open_from -= 1

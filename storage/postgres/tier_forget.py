@@ -96,8 +96,8 @@ _RECORDS = """
 WITH words AS (
     DELETE FROM tier_postings AS p
     USING (SELECT r.key, r.bank_id, r.namespace_id, u.term FROM tier_records AS r, unnest(r.terms) AS u (term)
-           WHERE r.key = ANY(%(keys)s)) AS d
-    WHERE p.bank_id = d.bank_id AND p.term = d.term AND p.namespace_id = d.namespace_id AND p.record_key = d.key RETURNING 1
+        WHERE r.key = ANY(%(keys)s)) AS d
+    WHERE (p.bank_id, p.term, p.namespace_id, p.record_key) = (d.bank_id, d.term, d.namespace_id, d.key) RETURNING 1
 ), gone AS (
     DELETE FROM tier_records WHERE key = ANY(%(keys)s) RETURNING summary IS NOT NULL AS summarized
 )

@@ -208,5 +208,5 @@ def test_a_store_lists_and_counts_a_tier_from_indexes(filled: str, tier: Tier, a
         assert tier_rows.get(conn, place, page[0].id) == page[0]
         assert conn.scanned() == set()
         # Cold records pay for no index of their own here: theirs are read by tier and sorted.
-        ordered = "tier_records_by_value" if tier is Tier.COLD else "tier_records_by_access"
-        assert {ordered, "tier_records_namespace_id_id_key"} <= conn.indexes()
+        assert tier is Tier.COLD or "tier_records_by_access" in conn.indexes()
+        assert "tier_records_namespace_id_id_key" in conn.indexes()
