@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from datetime import UTC, datetime
+from time import sleep
 from typing import Annotated, Any
 
 import typer
@@ -63,7 +63,7 @@ def _watch(agent: str | None, tenant: str | None, every: float) -> None:
             moment = Text(f"{datetime.now(UTC):%H:%M:%S} UTC, Ctrl-C ends", style="dim")
             live.update(Group(depth_table("Tiers", depth(agent, tenant)), moment), refresh=True)
             try:
-                time.sleep(every)
+                sleep(every)
             except KeyboardInterrupt:
                 return
 
