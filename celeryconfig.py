@@ -12,6 +12,7 @@ _seconds = {
 }
 _PURGE_S = 3_600.0
 _FOLD_S = 5.0
+_DEPTH_S = 300.0
 _COLLECT_S = 300.0
 
 broker_url = servers.broker_url(_settings)
@@ -91,6 +92,7 @@ beat_schedule = {
     stages.TOUCH: _every(stages.TOUCH, _seconds["touch_tick"]),
     stages.DUE: _every(stages.DUE, _seconds["reconcile_tick"]),
     stages.PURGE: _every(stages.PURGE, _PURGE_S),
+    stages.DEPTH: _every(stages.DEPTH, _DEPTH_S),
     stages.COLLECT: _every(stages.COLLECT, _COLLECT_S),
     stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),

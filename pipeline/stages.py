@@ -62,13 +62,14 @@ PURGE = "operations.purge"
 TOUCH = "tier.touch"
 REFRESH = "tier.refresh"
 DUE = "tier.due"
+DEPTH = "tier.depth"
 BRAIN_FOLD = "brain.fold"
 COLLECT = "cold.collect"
 QUOTAS = "tier.quotas"
 
 # Short, idempotent and not durable: the next tick does what a lost one did not.
 TICKS = MappingProxyType(
-    dict.fromkeys((RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, COLLECT, QUOTAS), Queue.MAINTENANCE)
+    dict.fromkeys((RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, COLLECT, QUOTAS, DEPTH), Queue.MAINTENANCE)
 )
 
 ROUTES = MappingProxyType({**STAGES, **TICKS})

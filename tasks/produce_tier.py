@@ -28,13 +28,14 @@ from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.tier_edit import Edited, Pinned
 from isotherm.storage.postgres.tier_list import Page
-from isotherm.tasks.observe import emit
+from isotherm.tasks.observe import counted, emit
 from isotherm.tasks.publish import publish_after_commit
 
 UPDATE, PIN, UNPIN = "tier.update", "tier.pin", "tier.unpin"
 MAX_IDS = 1_000
 
 
+@counted("get")
 def get(namespace: Namespace, record_id: str, *, whole: bool = False) -> Record:
     """One record. A cold one comes with its summary and without its text.
 
@@ -48,6 +49,7 @@ def get(namespace: Namespace, record_id: str, *, whole: bool = False) -> Record:
     return record
 
 
+@counted("list")
 def list_all(
     scope: Namespace | Bank,
     *,
@@ -84,6 +86,7 @@ def list_namespaces(
         return tier_list.namespaces(conn, tenant=tenant, agent=agent, after=after, limit=limit)
 
 
+@counted("explain")
 def explain(
     namespace: Namespace, record_id: str, *, query: str | None = None, policy: Policy | None = None
 ) -> Explanation:
@@ -104,6 +107,7 @@ def scope_of(scope: Namespace | Bank, sessions: Sequence[str] | None) -> Scope:
     return Scope(bank=scope, sessions=listed)
 
 
+@counted("update")
 def update(
     namespace: Namespace,
     record_id: str,
@@ -154,6 +158,7 @@ def update(
     return done
 
 
+@counted("pin")
 def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
     """Keep records at warm or hotter, untouched by passes; cold ones come back byte for byte, by the returned operation.
 
@@ -175,6 +180,7 @@ def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> 
     return done
 
 
+@counted("unpin")
 def unpin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
     """Let passes move records again. Args and Raises: as `pin`."""
     place, wanted = _place(namespace), ids_of(ids)

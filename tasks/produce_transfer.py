@@ -19,7 +19,7 @@ from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.tier_export import Loaded
 from isotherm.tasks.accepted import Accepted
-from isotherm.tasks.observe import emit
+from isotherm.tasks.observe import counted, emit
 from isotherm.tasks.publish import publish_after_commit
 
 MAX_BATCH = 1_000
@@ -62,6 +62,7 @@ def _namespaces(scope: Namespace | Bank | None, tenant: str | None, session: str
         after = found[-1]
 
 
+@counted("import")
 def import_records(records: Sequence[PortableRecord]) -> Accepted:
     """Store records of one bank as another installation had them; doing it again changes nothing.
 

@@ -33,7 +33,14 @@ from isotherm.storage.postgres.tier_held import SetAside
 from isotherm.tasks import passes
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.produce_brain import expand, knowledge, link, put, put_many, read, search, soft_delete, unlink
-from isotherm.tasks.produce_forget import forget, forget_agent, forget_receipt, forget_session, forget_tenant
+from isotherm.tasks.produce_forget import (
+    forget,
+    forget_agent,
+    forget_receipt,
+    forget_session,
+    forget_tenant,
+    rewrite_files,
+)
 from isotherm.tasks.produce_interest import contradictions, ingest_session, interests, recall_interests
 from isotherm.tasks.produce_records import MAX_BATCH, remember, remember_messages, remember_records
 from isotherm.tasks.produce_tier import explain, get, list_all, list_namespaces, pin, unpin, update
@@ -76,6 +83,7 @@ __all__ = [
     "remember_records",
     "restore",
     "retry",
+    "rewrite_files",
     "search",
     "set_aside",
     "soft_delete",

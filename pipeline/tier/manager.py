@@ -286,10 +286,11 @@ class Manager:
             yield self._shown(owner, record, now)
 
     def export(self, namespace: Namespace) -> Iterator[str]:
-        """Every record as a line of JSON, in order of ids, with its tier, its use and its summary."""
+        """Every record as a line of JSON with its end, in order of (created_at, id), as the pipeline's exports are."""
         owner = checked(namespace)
-        for record_id in self._ids(owner):
-            record = self._store.get(owner, record_id)
+        rows = [outline.record for outline in outlines(self._store, owner)]
+        for row in sorted(rows, key=lambda row: (row.created_at, row.id)):
+            record = self._store.get(owner, row.id)
             if record is not None:
                 yield write_line(owner, record)
 
@@ -299,13 +300,15 @@ class Manager:
         Raises: RejectedError naming the line that is no record; those before it are stored.
         """
         count = 0
-        for count, line in enumerate((line for line in lines if line.strip()), start=1):
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
             try:
                 owner, record = read_line(line)
             except RejectedError as error:
-                raise RejectedError(f"line {count}: {error}") from None
-            stored = self._store.put(owner, record)
-            self._index_summary(owner, stored)
+                raise RejectedError(f"line {number}: {error}") from None
+            self._index_summary(owner, self._store.put(owner, record))
+            count += 1
         return count
 
     def index_summaries(self, namespace: Namespace) -> int:

@@ -122,7 +122,7 @@ WITH words AS (
 SELECT (SELECT count(DISTINCT key) FROM edges)"""
 _DELETE_OBJECTS = "DELETE FROM brain_objects WHERE key = ANY(%(keys)s)"
 
-_STATISTICS = ("brain_postings", "brain_stats_deltas", "brain_stats", "brain_terms")
+_STATISTICS = ("tier_depth", "brain_postings", "brain_stats_deltas", "brain_stats", "brain_terms")
 
 _NAMES_LEFT = "SELECT id FROM namespaces WHERE id = ANY(%(namespaces)s) ORDER BY id LIMIT %(limit)s FOR UPDATE"
 
@@ -281,7 +281,7 @@ def objects(conn: Connection, erasure: Erasure, limit: int) -> int:
 
 
 def statistics(conn: Connection, erasure: Erasure) -> None:
-    """Erase the statistics of words of the scope's objects, once these are gone."""
+    """Erase what was counted of the scope's records and objects, once these are gone."""
     for table in _STATISTICS:
         conn.execute(f"DELETE FROM {table} WHERE namespace_id = ANY(%(namespaces)s)", erasure.scope)
 

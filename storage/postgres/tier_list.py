@@ -44,6 +44,11 @@ SELECT r.key, (SELECT reason FROM tier_set_aside AS h WHERE h.record_key = r.key
 FROM tier_records AS r WHERE {scope} AND r.id = %(id)s"""
 
 
+_DEPTH = """
+SELECT n.scope, d.tier, sum(d.records), sum(d.bytes) FROM tier_depth AS d JOIN namespaces AS n ON n.id = d.namespace_id
+GROUP BY n.scope, d.tier"""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Records in order of (created_at, id). `next` is what to ask the next page with, None after the last one."""
@@ -123,6 +128,12 @@ def standing(conn: Connection, scope: Scope, record_id: str) -> Standing | None:
         return None
     key, reason, weaker = row
     return Standing(int(key), int(weaker), reason)
+
+
+def depth_by_scope(conn: Connection) -> list[tuple[str, Tier, int, int]]:
+    """Records and bytes of their texts by scope of their namespaces and by tier."""
+    rows = conn.execute(_DEPTH).fetchall()
+    return [(str(scope), Tier.from_rank(rank), int(n), int(size)) for scope, rank, n, size in rows]
 
 
 def _cursor(at: datetime, record_id: str) -> str:

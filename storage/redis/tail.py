@@ -10,7 +10,9 @@ a tail can miss a committed record only if Redis itself was out of reach, and th
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -28,6 +30,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _TIME_DIGITS = 18
 _GENERATION_S = 3_600
 _WRITER_US = 30_000_000
+_LOOK_S = 0.05
 
 _PARTS = ("generation", "tail", "tail_generation", "writers")
 # A miss under which nothing may be offered.
@@ -158,6 +161,17 @@ class Tail:
     def invalidate(self, namespace_id: int) -> None:
         """Make every reader ask the database, whatever the tail holds."""
         self.drop(namespace_id, self.raise_generation(namespace_id))
+
+    def rewrite_files(self) -> None:
+        """Have Redis write its append-only file anew, without what it no longer holds; returns when it has."""
+        with translated(), suppress(redis.ResponseError):  # a server that others manage may not let us
+            self._client.bgrewriteaof()
+            while {"aof_rewrite_in_progress", "aof_rewrite_scheduled"} & self._busy():
+                time.sleep(_LOOK_S)
+
+    def _busy(self) -> set[str]:
+        found = dict(self._client.info("persistence"))
+        return {name for name, value in found.items() if value == 1}
 
     def holds(self, namespace_id: int) -> int:
         """How many records a tail has copies of."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from inprocess import STAGES, drive
 from tiering import LONG, NS, store
@@ -340,3 +342,26 @@ def test_no_level_reaches_beyond_its_names_and_a_missing_name_is_no_wildcard(mem
         with pytest.raises(RejectedError):
             wrong()
     assert all(len(memory.tier.tail(namespace)) == 1 for namespace in (NS, OTHER, FOREIGN))
+
+
+def test_files_that_were_written_anew_hold_nothing_of_what_was_forgotten(memory: Storage, dsn: str) -> None:
+    producers.remember(NS, f"{SECRET} in a file", record_id="a")
+    producers.remember(NS, "kelp stays", record_id="b")
+    drive()
+    forgotten(producers.forget(NS, ["a"]))
+    assert SECRET.encode() in stored_bytes(dsn)
+    assert producers.rewrite_files() > 20
+    found = stored_bytes(dsn)
+    assert SECRET.encode() not in found
+    assert b"kelp stays" in found
+    assert [r.id for r in memory.tier.tail(NS)] == ["b"]
+
+
+def stored_bytes(dsn: str) -> bytes:
+    """The files of the database, as the server has them on disk."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("CHECKPOINT")
+        [[folder, oid]] = conn.execute(
+            "SELECT current_setting('data_directory'), oid FROM pg_database WHERE datname = current_database()"
+        ).fetchall()
+    return b"".join(path.read_bytes() for path in Path(folder, "base", str(oid)).iterdir() if path.is_file())

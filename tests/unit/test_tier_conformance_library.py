@@ -108,7 +108,7 @@ def test_tier_t05_a_record_as_a_line_reads_the_same() -> None:
     record = row("r1", importance=0.8, metadata={"k": [1, None, "ü"]}, count=3).cleaned()
     owner, read = read_line(write_line(NS.for_tenant("acme"), record))
     assert (owner, read) == (NS.for_tenant("acme"), record)
-    with pytest.raises(RejectedError, match="not a record"):
+    with pytest.raises(RejectedError, match="no JSON"):
         read_line("{")
 
 

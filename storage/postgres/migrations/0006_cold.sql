@@ -56,7 +56,7 @@ ALTER TABLE tier_vectors
     ADD CHECK (length(bits) = dim),
     ADD CHECK (kept IS NULL OR bits IS NOT NULL);
 CREATE INDEX tier_vectors_bits_384 ON tier_vectors USING hnsw ((bits::bit(384)) bit_hamming_ops)
-    WITH (m = 8, ef_construction = 64) WHERE dim = 384 AND bits IS NOT NULL;
+    WITH (m = 6, ef_construction = 64) WHERE dim = 384 AND bits IS NOT NULL;
 
 -- again: found by the signs that are left, and to be embedded again.
 ALTER TABLE tier_records
