@@ -48,7 +48,7 @@ SELECT s.id, s.bank_id, 'r' || n, CASE WHEN n % 10 < 9 THEN 'text' END, sha256('
        CASE WHEN n % 50 = 0 THEN n END, CASE WHEN n % 50 = 0 THEN 1 ELSE 0 END, now() - n * interval '1 minute',
        now() - n * interval '1 minute', 4, ARRAY[n % 500, 1000 + n % 7, 5000 + n], n % 1000 <> 0
 FROM namespaces AS s, generate_series(1, CASE WHEN s.agent = 'large' THEN 100000 ELSE 40 END) AS n;
-INSERT INTO tier_postings SELECT r.bank_id, t, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS t;
+INSERT INTO tier_postings (bank_id, term, record_key, namespace_id) SELECT r.bank_id, t, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS t;
 INSERT INTO operations (id, kind, trace_id, state, finished_at)
 SELECT gen_random_uuid(), 'tier.remember', gen_random_uuid(), CASE WHEN n % 100 = 0 THEN 'running' ELSE 'done' END,
        CASE WHEN n % 100 > 0 THEN now() END FROM generate_series(1, 20000) AS n;

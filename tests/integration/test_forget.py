@@ -304,7 +304,10 @@ def test_the_verifier_finds_what_was_left(memory: Storage) -> None:
     accepted = producers.forget(NS, ["a"])
     drive()
     with connection() as conn:
-        conn.execute("INSERT INTO tier_postings VALUES (%s, 42, %s, %s)", (bank, key, ns))
+        conn.execute(
+            "INSERT INTO tier_postings (bank_id, term, record_key, namespace_id) VALUES (%s, 42, %s, %s)",
+            (bank, key, ns),
+        )
     assert producers.forget_receipt(accepted.operation_id).left == {"tier_postings": 1}
     with connection() as conn:
         conn.execute("DELETE FROM tier_postings")

@@ -141,7 +141,10 @@ def test_what_is_left_is_named_with_exit_code_4() -> None:
     store(("a", timedelta(hours=1)), content="kelp")
     [[key, bank, ns]] = fetch_all("SELECT key, bank_id, namespace_id FROM tier_records")
     receipt = answer("forget", "a", *HERE, "--yes")
-    fetch_all("INSERT INTO tier_postings VALUES (%(b)s, 1, %(k)s, %(n)s) RETURNING 1", {"b": bank, "k": key, "n": ns})
+    fetch_all(
+        "INSERT INTO tier_postings (bank_id, term, record_key, namespace_id) VALUES (%(b)s, 1, %(k)s, %(n)s) RETURNING 1",
+        {"b": bank, "k": key, "n": ns},
+    )
     assert "1 in tier_postings" in refused("forgotten", receipt["operation"], code=4).stdout
     fetch_all("DELETE FROM tier_postings RETURNING 1")
 
