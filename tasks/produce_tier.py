@@ -16,6 +16,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsPinned, RecordsUnpinned, RecordUpdated
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Record, Tier
@@ -28,6 +29,7 @@ from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.tier_edit import Edited, Pinned
 from isotherm.storage.postgres.tier_list import Page
+from isotherm.storage.settings import Settings
 from isotherm.tasks.observe import counted, emit
 from isotherm.tasks.publish import publish_after_commit
 
@@ -132,7 +134,7 @@ def update(
     opened = storage.open()
     limits = opened.settings
     given = RecordEdit(content, role, importance, None if categories is None else tuple(categories), metadata)
-    edit = given.cleaned(max_bytes=limits.max_content, max_metadata=limits.max_metadata)
+    edit = _redacted(given.cleaned(max_bytes=limits.max_content, max_metadata=limits.max_metadata), limits)
     place = _place(namespace)
     said = {"id": record_id, "version": expected_version, "content": edit.content, "role": edit.role,
             "importance": edit.importance, "categories": edit.categories, "metadata": edit.metadata}  # fmt: skip
@@ -156,6 +158,12 @@ def update(
     if done.written:
         emit(RecordUpdated(done.reworded, done.lifted), operation_id=str(new.id), trace_id=str(new.trace_id))
     return done
+
+
+def _redacted(edit: RecordEdit, limits: Settings) -> RecordEdit:
+    redactor = factory.redactor(limits)
+    content = None if edit.content is None else redactor.redact(edit.content)
+    return replace(edit, content=content, metadata=redact_values(redactor, edit.metadata))
 
 
 @counted("pin")

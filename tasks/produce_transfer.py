@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
@@ -11,6 +12,8 @@ from isotherm import storage
 from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import RecordsImported
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.ports import Redactor
+from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.portable import PortableRecord, write_line
 from isotherm.storage import cold
 from isotherm.storage.models import factory
@@ -83,7 +86,8 @@ def import_records(records: Sequence[PortableRecord]) -> Accepted:
 
 def _import(records: Sequence[PortableRecord]) -> Accepted:
     opened = storage.open()
-    rows = [(namespaces.resolve(record.namespace), record) for record in records]
+    redactor = factory.redactor(opened.settings)
+    rows = [(namespaces.resolve(record.namespace), _redacted(record, redactor)) for record in records]
     places = sorted({place.namespace_id for place, _ in rows})
     embed = factory.embedder(opened.settings) is not None
     # An import that is made again looks again: a record may have been forgotten or evicted since.
@@ -94,6 +98,18 @@ def _import(records: Sequence[PortableRecord]) -> Accepted:
     publish_after_commit(messages)
     _tell(new, done)
     return Accepted(done.operation_id, tuple(record.id for record in records), new=done.new, written=done.written)
+
+
+def _redacted(record: PortableRecord, redactor: Redactor) -> PortableRecord:
+    content = redactor.redact(record.content)
+    return record.model_copy(
+        update={
+            "content": content,
+            "sha256": hashlib.sha256(content.encode()).hexdigest(),
+            "summary": None if record.summary is None else redactor.redact(record.summary),
+            "metadata": redact_values(redactor, record.metadata),
+        }
+    )
 
 
 def _tell(new: NewOperation, done: Loaded) -> None:

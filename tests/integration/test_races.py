@@ -100,7 +100,10 @@ class Crowd:
             _evict(self.keys[chosen])
             return
         text = f"{LONG} round {n} {chosen}"
-        producers.remember_records(NS, [record(chosen, text)])
+        if n % 2:
+            producers.update(NS, chosen, content=text)
+        else:
+            producers.remember_records(NS, [record(chosen, text)])
         self.texts[chosen] = text
 
 
