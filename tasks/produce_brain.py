@@ -15,6 +15,8 @@ from uuid import UUID, uuid4
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
+from isotherm.pipeline.brain.answers import Answer, Links
+from isotherm.pipeline.brain.catalog import plain_times
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.expand import NEIGHBORS
 from isotherm.pipeline.brain.filters import Filters
@@ -22,6 +24,7 @@ from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.graph_port import Direction
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
 from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
+from isotherm.pipeline.brain.result_sets import SearchContext
 from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
@@ -29,7 +32,7 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Redactor
 from isotherm.pipeline.redact import redact_values
-from isotherm.storage.brain import Answer, Expanded
+from isotherm.storage.brain import Expanded
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.brain_write import Put, Written
@@ -104,8 +107,8 @@ def put_many(
     """
     opened = storage.open()
     redactor = factory.redactor(opened.settings)
-    cleaned = [_redacted(new.cleaned(max_bytes=opened.settings.max_content), redactor) for new in objects]
-    unique = list({new.id: new for new in cleaned}.values())
+    cleaned = [_redacted(plain_times(new).cleaned(max_bytes=opened.settings.max_content), redactor) for new in objects]
+    unique = list({new.id: opened.brain.catalog.validate(new) for new in cleaned}.values())
     if not 1 <= len(unique) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
     ids = [n.id for n in cleaned]
@@ -181,20 +184,62 @@ def search(
     namespace: Namespace,
     query: str,
     *,
-    limit: int = 10,
+    limit: int | None = None,
     kinds: Sequence[str] = (),
     properties: Mapping[str, Any] | None = None,
     scope_ids: Sequence[UUID] | None = None,
-    fusion: Fusion = Fusion.SCORES,
+    filters: Filters | None = None,
+    fusion: Fusion | None = None,
     decay: Decay | None = None,
+    context: SearchContext | None = None,
 ) -> Answer:
     """The objects of a namespace that match a query best. Reads in this process: no worker takes part.
 
-    Args: kinds, properties, scope_ids: as `Filters` says; fusion, decay: how legs are joined and what age does.
-    Raises: as `BrainMemory.search`.
+    Args: kinds, properties, scope_ids: as `Filters` says, or `filters` with more of them; the others as `Engine.search`.
+    Raises: as `Engine.search`.
     """
-    filters = Filters.of(kinds, properties, scope_ids)
-    return storage.open().brain.search(namespace, query, limit=limit, filters=filters, fusion=fusion, decay=decay)
+    within = filters or Filters.of(kinds, properties, scope_ids)
+    engine = storage.open().brain
+    return engine.search(namespace, query, limit=limit, filters=within, fusion=fusion, decay=decay, context=context)
+
+
+def find_exact(
+    namespace: Namespace,
+    query: str,
+    *,
+    limit: int | None = None,
+    filters: Filters | None = None,
+    context: SearchContext | None = None,
+) -> Answer:
+    """Objects by name, id or declared property. Raises: as `Engine.find_exact`."""
+    return storage.open().brain.find_exact(namespace, query, limit=limit, filters=filters, context=context)
+
+
+def find_objects(
+    namespace: Namespace,
+    query: str,
+    *,
+    limit: int | None = None,
+    filters: Filters | None = None,
+    context: SearchContext | None = None,
+) -> Answer:
+    """Whole objects by their own words and properties. Raises: as `Engine.find_objects`."""
+    return storage.open().brain.find_objects(namespace, query, limit=limit, filters=filters, context=context)
+
+
+def find_links(namespace: Namespace, label: str, query: str, *, limit: int | None = None) -> Links:
+    """Edges with a label by what their notes say. Raises: as `Engine.find_links`."""
+    return storage.open().brain.find_links(namespace, label, query, limit=limit)
+
+
+def continue_(namespace: Namespace, at: str, context: SearchContext, *, limit: int | None = None) -> Answer:
+    """The next page of a search. Raises: as `Engine.continue_`."""
+    return storage.open().brain.continue_(namespace, at, context, limit=limit)
+
+
+def list_children(namespace: Namespace, parent_id: UUID) -> list[Object]:
+    """The parts of an object without their content, in order. Raises: as `Engine.list_children`."""
+    return storage.open().brain.list_children(namespace, parent_id)
 
 
 def expand(
@@ -206,7 +251,7 @@ def expand(
     containment: bool = False,
     limit: int = NEIGHBORS,
 ) -> Expanded:
-    """What is one step around an object. Raises: as `BrainMemory.expand`."""
+    """What is one step around an object. Raises: as `Engine.expand`."""
     brain = storage.open().brain
     return brain.expand(namespace, object_id, labels, direction=direction, containment=containment, limit=limit)
 

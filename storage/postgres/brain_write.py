@@ -10,9 +10,10 @@ from typing import Any
 from uuid import UUID
 
 from isotherm.pipeline.brain import writing
+from isotherm.pipeline.brain.errors import ObjectNotFoundError, RevisionConflictError
 from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.brain.writing import Change, PutPlan, StoredRow
-from isotherm.pipeline.errors import RejectedError, TransientError
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MIRROR
 from isotherm.storage.postgres import brain_words, operations, outbox, steps
 from isotherm.storage.postgres.namespaces import Place
@@ -145,9 +146,9 @@ def soft_delete(
         return Written(operation.id, new=False)
     rows = [row for row in _locked(conn, _LOCK, place.namespace_id, list(ids)) if not row.deleted]
     if missing := set(ids) - {row.id for row in rows}:
-        raise RejectedError(f"no object {min(missing)} in this namespace")
+        raise ObjectNotFoundError(f"no object {min(missing)} in this namespace")
     if expected_revision is not None and any(row.revision != expected_revision for row in rows):
-        raise RejectedError(f"object {rows[0].id} has revision {rows[0].revision}, not {expected_revision}")
+        raise RevisionConflictError(f"object {rows[0].id} has revision {rows[0].revision}, not {expected_revision}")
     first_class = [row.id for row in rows if row.parent_id is None]
     named = {row.id for row in rows}
     rows += [row for row in _locked(conn, _LOCK_PARTS, place.namespace_id, first_class) if row.id not in named]
