@@ -12,6 +12,7 @@ _seconds = {
 }
 _PURGE_S = 3_600.0
 _FOLD_S = 5.0
+_REEMBED_S = 10.0
 _COLLECT_S = 300.0
 
 broker_url = servers.broker_url(_settings)
@@ -75,6 +76,7 @@ imports = (
     "isotherm.tasks.forget",
     "isotherm.tasks.ticks",
     "isotherm.tasks.brain",
+    "isotherm.tasks.brain_reembed",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",
 )
@@ -94,5 +96,6 @@ beat_schedule = {
     stages.COLLECT: _every(stages.COLLECT, _COLLECT_S),
     stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
+    stages.BRAIN_REEMBED: _every(stages.BRAIN_REEMBED, _REEMBED_S),
 }
 beat_max_loop_interval = 5

@@ -25,6 +25,7 @@ from isotherm.pipeline.brain.graph_port import Direction
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
 from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
 from isotherm.pipeline.brain.result_sets import SearchContext
+from isotherm.pipeline.brain.write_kinds import Saved
 from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
@@ -41,6 +42,7 @@ from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.tasks.observe import emit
 from isotherm.tasks.publish import after_commit, publish_after_commit
+from isotherm.tasks.strict import with_vectors
 
 MAX_BATCH = 1_000
 PUT, DELETE, LINK, UNLINK = "brain.put", "brain.soft_delete", "brain.link", "brain.unlink"
@@ -80,6 +82,7 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     parent_id: UUID | None = None,
     position: int | None = None,
     expected_revision: int | None = None,
+    strict: bool = False,
 ) -> Stored:
     """Store one object, or a part of one. An object that is there unchanged is left alone.
 
@@ -93,17 +96,22 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     new = NewObject(
         object_id, kind, title, summary, content, content_type, properties or {}, parent_id, position, expected_revision
     )
-    return put_many(namespace, [new], key=key)
+    return put_many(namespace, [new], key=key, strict=strict)
 
 
 def put_many(
-    namespace: Namespace, objects: Sequence[NewObject], *, key: str | None = None, replace_parts: bool = False
+    namespace: Namespace,
+    objects: Sequence[NewObject],
+    *,
+    key: str | None = None,
+    replace_parts: bool = False,
+    strict: bool = False,
 ) -> Stored:
     """Store objects and parts of one namespace under one operation, in one transaction.
 
     Args: objects: 1 to 1,000; of two with one id the last one counts; replace_parts: parts of the given objects that are
-    not given too are taken out.
-    Raises: as `put`.
+    not given too are taken out; strict: store nothing unless every object gets its vector now, instead of soon.
+    Raises: as `put`; TransientError when a strict put finds the embedder away.
     """
     opened = storage.open()
     redactor = factory.redactor(opened.settings)
@@ -113,21 +121,60 @@ def put_many(
         raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
     ids = [n.id for n in cleaned]
     try:
-        return _put(namespace, unique, ids, key, replace_parts=replace_parts)
+        return _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
     except ErasedError:  # the namespace was forgotten since this process looked up its ids
-        return _put(namespace, unique, ids, key, replace_parts=replace_parts)
+        return _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
 
 
 def _put(
-    namespace: Namespace, unique: list[NewObject], ids: list[UUID], key: str | None, *, replace_parts: bool
+    namespace: Namespace,
+    unique: list[NewObject],
+    ids: list[UUID],
+    key: str | None,
+    *,
+    replace_parts: bool,
+    strict: bool,
 ) -> Stored:
     opened = storage.open()
     place = namespaces.resolve(namespace)
     embeds = factory.embedder(opened.settings) is not None
     wanted = Put(place, unique, replace_parts, embeds, datetime.now(UTC))
+    if strict:
+        wanted = with_vectors(wanted)
     new = _operation(PUT, namespace, place, key, [*map(_fingerprint, unique), replace_parts])
     done = opened.brain.put(new, wanted)
     return _follow_up(new, done, ids, ObjectsStored(done.written, done.removed))
+
+
+def save_discovery(namespace: Namespace, saved: Saved, *, key: str | None = None) -> Stored:
+    """Store what an agent found out, as the kind that `Engine.use_write_kinds` gave discoveries.
+
+    Raises: WritesUnsupportedError when it gave them none; as `put` besides.
+    """
+    return _save(namespace, "discovery", saved, key)
+
+
+def save_fact(namespace: Namespace, saved: Saved, *, key: str | None = None) -> Stored:
+    """Store what an agent knows to be so. Raises: as `save_discovery`."""
+    return _save(namespace, "fact", saved, key)
+
+
+def save_memory(namespace: Namespace, saved: Saved, *, key: str | None = None) -> Stored:
+    """Store what an agent wants to remember. Raises: as `save_discovery`."""
+    return _save(namespace, "memory", saved, key)
+
+
+def _save(namespace: Namespace, what: str, saved: Saved, key: str | None) -> Stored:
+    kind = storage.open().brain.write_kinds.kind(what)
+    return put(
+        namespace,
+        kind,
+        key=key,
+        title=saved.title,
+        summary=saved.summary,
+        content=saved.content,
+        properties=saved.properties,
+    )
 
 
 def soft_delete(
