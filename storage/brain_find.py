@@ -96,9 +96,9 @@ class Finder:
             k = self._k(asked.limit)
             equal = brain_exact.equal(conn, ns, query, filters, k, fields=fields)
             as_id = brain_exact.canonical_uuid(query)
-            named = [row for row in equal if row.id == as_id]
-            if named:
-                legs: dict[str, Leg] = {}
+            if as_id is not None:  # other ids are not nearly right
+                named = [row for row in equal if row.id == as_id] or equal
+                legs = {_SAME: Leg(tuple(named))}
                 hits = [Hit(row.id, row.parent_id, 1.0, row.updated_at) for row in named]
             else:
                 small = filters.narrow and brain_search.is_small(conn, ns, filters)
