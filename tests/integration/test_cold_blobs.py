@@ -101,7 +101,9 @@ def test_eviction_lets_go_of_the_object(memory: Storage) -> None:
 def test_lost_object_quarantines_its_record_and_stops_nobody(memory: Storage, damage: str) -> None:
     texts = store("a", "b")
     run_pass(NS, TO_COLD)
-    keys = dict(fetch_all("""SELECT r.id, o.object_key FROM cold_blobs AS o JOIN tier_records AS r ON r.key = o.record_key"""))
+    keys = dict(
+        fetch_all("""SELECT r.id, o.object_key FROM cold_blobs AS o JOIN tier_records AS r ON r.key = o.record_key""")
+    )
     kept = memory.blobs.get(keys["a"])
     assert kept is not None
     if damage == "missing":
