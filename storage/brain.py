@@ -9,16 +9,16 @@ from uuid import UUID
 
 from isotherm.pipeline import text
 from isotherm.pipeline.brain.decay import Decay
-from isotherm.pipeline.brain.expand import NEIGHBORS, SIBLINGS, Mode, Wanted, mode_of, one_hop, split_labels
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.fusion import Fusion, fuse
-from isotherm.pipeline.brain.graph_port import Direction, GraphPort
-from isotherm.pipeline.brain.links import Edge, EdgeKey, NewLink
-from isotherm.pipeline.brain.objects import Object, namespace_uuid
+from isotherm.pipeline.brain.graph_port import GraphPort
+from isotherm.pipeline.brain.links import EdgeKey, NewLink
+from isotherm.pipeline.brain.objects import Object
 from isotherm.pipeline.brain.promotion import SNIPPET_CHARS, Hit, Promoted, promote, snippet
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
+from isotherm.storage.brain_expand import Walks
 from isotherm.storage.postgres import brain_edges, brain_read, brain_search, brain_write, namespaces, operations
 from isotherm.storage.postgres.brain_search import Leg, Near
 from isotherm.storage.postgres.brain_write import Put, RacedError, Written
@@ -71,33 +71,7 @@ class Answer:
     truncated: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """How an object of an expand is related to the one that was asked about, in the direction seen from there."""
-
-    edge: Edge
-    direction: Direction
-
-
-@dataclass(frozen=True, slots=True)
-class Related:
-    """An object of an expand, without its content; without relations it is a part, a sibling or the parent."""
-
-    object: Object
-    relations: tuple[Relation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Expanded:
-    """What is around an object."""
-
-    mode: Mode
-    items: tuple[Related, ...] = ()
-    degraded: tuple[str, ...] = ()
-    truncated: bool = False
-
-
-class BrainMemory:
+class BrainMemory(Walks):
     """Reads and writes of the knowledge base in this process; the pool must be open.
 
     Args: graph: where edges are walked; embedder: makes the embedder of queries, None when there is none; patience: how
@@ -105,9 +79,15 @@ class BrainMemory:
     """
 
     def __init__(self, graph: GraphPort, embedder: Callable[[], Embedder | None], patience: Patience) -> None:
-        self.graph = graph
+        super().__init__()
+        self._graph = graph
         self._embedder = embedder
         self._patience = patience
+
+    @property
+    def graph(self) -> GraphPort:
+        """Where edges are walked."""
+        return self._graph
 
     def put(self, new: NewOperation, wanted: Put) -> Written:
         """Store objects durably. The caller publishes the messages.
@@ -201,42 +181,6 @@ class BrainMemory:
             results = _results(conn, place.namespace_id, promote(aged)[:limit])
         return Answer(results, degraded, truncated=any(leg.truncated for leg in legs))
 
-    def expand(
-        self,
-        namespace: Namespace,
-        object_id: UUID,
-        labels: Sequence[str] | None = (),
-        *,
-        direction: Direction = Direction.BOTH,
-        containment: bool = False,
-        limit: int = NEIGHBORS,
-    ) -> Expanded:
-        """What is one step around an object: its parts, or for a part its parent and siblings; and its edges.
-
-        Args: labels: of edges to follow; none of them, or `contains`, means parts; None means all edges; containment:
-            parts in any case; limit: most neighbors over edges, and most parts.
-        Raises: RejectedError when the namespace has no such object; TransientError when PostgreSQL cannot be reached. A
-            graph out of reach degrades the answer when parts were asked for too, else it is a TransientError.
-        """
-        seed, wanted = self.read(namespace, object_id), split_labels(labels, containment=containment)
-        place = namespaces.find(namespace)
-        assert place is not None  # noqa: S101 - the object was read there
-        contained, more_parts = _contained(place, seed, limit) if wanted.containment else ([], False)
-        degraded: tuple[str, ...] = ()
-        related: list[Related] = []
-        more_edges = False
-        if wanted.graph:
-            try:
-                related, more_edges = self._related(namespace, place, seed, wanted, direction, limit)
-            except TransientError:
-                if not wanted.containment:
-                    raise
-                degraded, wanted = ("graph",), replace(wanted, labels=())
-        known = {each.id for each in contained}
-        items = [Related(each) for each in contained] + [r for r in related if r.object.id not in known]
-        mode = mode_of(wanted, seed_is_part=seed.is_part)
-        return Expanded(mode, tuple(items), degraded, truncated=more_parts or more_edges)
-
     def _near(self, query: str) -> tuple[Near | None, tuple[str, ...]]:
         """The query as a vector; a model that is away or refuses it degrades the answer to words."""
         try:
@@ -246,34 +190,6 @@ class BrainMemory:
             return Near(embedder.model, embedder.embed([query])[0]), ()
         except (TransientError, RejectedError):
             return None, (_VECTOR,)
-
-    def _related(
-        self, namespace: Namespace, place: Place, seed: Object, wanted: Wanted, direction: Direction, limit: int
-    ) -> tuple[list[Related], bool]:
-        """Neighbors as the graph proposes them, each object and each edge read again under its namespace."""
-        graph_name = namespace_uuid(namespace)
-        # A peer may be reached over several edges; of those that the graph still has, some may be gone.
-        near = self.graph.neighbors(graph_name, [seed.id], wanted.labels, direction, limit=2 * limit + 1)
-        with connection() as conn:
-            objects = brain_read.by_id(conn, place.namespace_id, [n.peer for n in near])
-            edges = brain_edges.edges(conn, place.namespace_id, [n.key for n in near])
-        steps, more = one_hop(seed.id, [n for n in near if n.peer in objects and n.key in edges], limit)
-        related = [
-            Related(objects[step.peer], tuple(Relation(edges[n.key], n.direction) for n in step.steps))
-            for step in steps
-        ]
-        return related, more or len(near) > 2 * limit
-
-
-def _contained(place: Place, seed: Object, limit: int) -> tuple[list[Object], bool]:
-    """The parts of an object; of a part its parent, then the parts around it, itself included."""
-    with connection() as conn:
-        if seed.parent_id is None:
-            found = brain_read.parts(conn, place.namespace_id, seed.id, limit + 1)
-            return found[:limit], len(found) > limit
-        around = brain_read.siblings(conn, place.namespace_id, seed.parent_id, seed.id, SIBLINGS)
-        objects = brain_read.by_id(conn, place.namespace_id, [seed.parent_id, *around])
-    return [objects[i] for i in (seed.parent_id, *around) if i in objects], False
 
 
 @dataclass(frozen=True, slots=True)

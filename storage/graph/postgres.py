@@ -169,7 +169,7 @@ def _node_values(namespace: UUID, nodes: Sequence[GraphNode | Tombstone]) -> dic
         "kinds": [node.kind for node in live],
         "titles": [node.title for node in live],
         **_words([node.text for node in live]),
-        "vectors": [None if node.vector is None else HalfVector(node.vector).to_text() for node in live],
+        "vectors": [None if node.vector is None else HalfVector(list(node.vector)).to_text() for node in live],
         "models": [None if node.vector is None else node.vector_model for node in live],
         "gone": [isinstance(node, Tombstone) for node in newest],
     }

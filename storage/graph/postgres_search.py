@@ -72,7 +72,7 @@ def by_vector(
         return []
     values = {
         "ns": namespace,
-        "vector": HalfVector(vector).to_text(),
+        "vector": HalfVector(list(vector)).to_text(),
         "model": model,
         "dimension": len(vector),
         "kinds": None if kinds is None else list(kinds),

@@ -82,7 +82,7 @@ def walk(conn: Connection, asked: Asked, seeds: Sequence[UUID], budget: Budget) 
     """Steps from the seeds, from where they lead, and so on, in one statement."""
     ids = list(dict.fromkeys(seeds))
     if asked.nothing or budget.neighbors <= 0 or budget.calls <= 0:
-        return Walked({seed: () for seed in ids[: max(budget.calls, 0)]}, truncated=len(ids) > max(budget.calls, 0))
+        return Walked(dict.fromkeys(ids[: max(budget.calls, 0)], ()), truncated=len(ids) > max(budget.calls, 0))
     values = {**asked.values, "ids": ids, "limit": budget.neighbors + 1, "calls": budget.calls}
     steps: dict[UUID, list[Neighbor]] = {}
     for _, seed, peer, *rest in conn.execute(_walk_sql(asked.legs, budget.hops), values).fetchall():

@@ -236,7 +236,7 @@ def test_brain_h2_objects_are_found_by_words_in_their_own_namespace_only(graph: 
     found = graph.search_text(NS, "Negotiations about the ACME deal", 10)
     assert [hit.id for hit in found] == [A, B]
     assert found[0].score > found[1].score > 0
-    assert [hit.id for hit in graph.search_text(NS, "deal", 1)] == [A]
+    assert [hit.id for hit in graph.search_text(NS, "deal", 1)] == [B]
     assert graph.search_text(NS, "words deal", 10, kinds=["Note"])[0].id == C
     for query, limit, kinds in (("", 10, None), ("the", 10, None), ("deal", 0, None), ("deal", 10, [])):
         assert graph.search_text(NS, query, limit, kinds) == []
