@@ -336,6 +336,17 @@ class ObjectsEmbedded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRepaired(Event):
+    """A graph differed from its truth and was repaired; `discarded` counts what only the graph had, or had newer."""
+
+    name: ClassVar[str] = "brain.graph_repaired"
+    level: ClassVar[str] = "warning"
+    nodes: int
+    edges: int
+    discarded: int
+
+
+@dataclass(frozen=True, slots=True)
 class GraphMirrored(Event):
     """Objects and edges are in the graph as they are in the database; what was there already does not count."""
 

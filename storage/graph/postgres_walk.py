@@ -108,7 +108,7 @@ def _cut(steps: dict[UUID, list[Neighbor]], ids: Sequence[UUID], budget: Budget)
 def _walk_sql(legs: str, hops: int) -> str:
     parts = [_FIRST, _HOP.format(hop=1, legs=legs)]
     for hop in range(2, hops + 1):
-        asked = " UNION ALL ".join(f"SELECT id FROM f{n}" for n in range(1, hop))  # noqa: S608 - numbers of hops
+        asked = " UNION ALL ".join(f"SELECT id FROM f{n}" for n in range(1, hop))
         parts += [_FRONTIER.format(hop=hop, before=hop - 1, asked=asked), _HOP.format(hop=hop, legs=legs)]
     rows = " UNION ALL ".join(_WALKED.format(hop=hop) for hop in range(1, hops + 1))
     return f"WITH {', '.join(parts)} SELECT hop, id, peer, source, target, label, incoming FROM ({rows}) AS w ORDER BY hop, place"

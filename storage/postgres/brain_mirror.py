@@ -23,9 +23,15 @@ FROM brain_objects WHERE namespace_id = %(ns)s AND id = ANY(%(ids)s) AND parent_
 _EDGES = """
 SELECT source, target, label, revision, note, status, role, confidence, evidence_id::text, created_at, updated_at,
        deleted_at IS NOT NULL
-FROM brain_edges WHERE namespace_id = %(ns)s AND (key = ANY(%(keys)s) OR (source, target, label) IN (
-    SELECT * FROM unnest(%(sources)s::uuid[], %(targets)s::uuid[], %(labels)s::text[])))
-ORDER BY source, target, label"""
+FROM brain_edges WHERE namespace_id = %(ns)s AND key = ANY(%(keys)s) ORDER BY source, target, label"""
+
+_KEYS = """
+SELECT e.key FROM unnest(%(sources)s::uuid[], %(targets)s::uuid[], %(labels)s::text[]) AS g (source, target, label)
+JOIN brain_edges AS e ON e.source = g.source AND e.target = g.target AND e.label = g.label COLLATE "C"
+WHERE e.namespace_id = %(ns)s"""
+
+_FIRST_CLASS = """
+SELECT id FROM brain_objects WHERE namespace_id = %(ns)s AND key = ANY(%(keys)s) AND parent_id IS NULL ORDER BY id"""
 
 # How much of an object's text the graph can be searched by.
 _CHARS = 2_000
@@ -61,7 +67,8 @@ def projection(
     tenant, scope, agent, session, run = row
     name = Namespace(tenant=tenant, scope=scope, agent=agent, session=session, run=run)
     nodes, gone_nodes = _nodes(conn, namespace_id, ids) if ids else ((), ())
-    found, gone_edges = _edges(conn, namespace_id, edge_keys, edges) if edge_keys or edges else ((), ())
+    row_keys = [*edge_keys, *(_keys(conn, namespace_id, edges) if edges else ())]
+    found, gone_edges = _edges(conn, namespace_id, row_keys) if row_keys else ((), ())
     return Projection(namespace_uuid(name), nodes, found, gone_nodes, gone_edges)
 
 
@@ -93,17 +100,27 @@ def _nodes(
     return tuple(nodes), tuple(gone)
 
 
-def _edges(
-    conn: Connection, namespace_id: int, row_keys: Sequence[int], keys: Sequence[EdgeKey]
-) -> tuple[tuple[GraphEdge, ...], tuple[EdgeTombstone, ...]]:
-    edges, gone = [], []
+def first_class(conn: Connection, namespace_id: int, keys: Sequence[int]) -> list[UUID]:
+    """Ids of those of the rows that are no parts."""
+    rows = conn.execute(_FIRST_CLASS, {"ns": namespace_id, "keys": list(keys)}).fetchall()
+    return [row[0] for row in rows]
+
+
+def _keys(conn: Connection, namespace_id: int, edges: Sequence[EdgeKey]) -> list[int]:
     values = {
         "ns": namespace_id,
-        "keys": list(row_keys),
-        "sources": [key.source for key in keys],
-        "targets": [key.target for key in keys],
-        "labels": [key.label for key in keys],
+        "sources": [key.source for key in edges],
+        "targets": [key.target for key in edges],
+        "labels": [key.label for key in edges],
     }
+    return [int(row[0]) for row in conn.execute(_KEYS, values).fetchall()]
+
+
+def _edges(
+    conn: Connection, namespace_id: int, keys: Sequence[int]
+) -> tuple[tuple[GraphEdge, ...], tuple[EdgeTombstone, ...]]:
+    edges, gone = [], []
+    values = {"ns": namespace_id, "keys": list(keys)}
     for source, target, label, revision, *said, created, updated, is_gone in conn.execute(_EDGES, values):
         key = EdgeKey(source, target, label)
         if is_gone:
