@@ -13,6 +13,7 @@ _seconds = {
 }
 _PURGE_S = 3_600.0
 _FOLD_S = 5.0
+_REEMBED_S = 10.0
 _COLLECT_S = 300.0
 
 broker_url = servers.broker_url(_settings)
@@ -77,6 +78,7 @@ imports = (
     "isotherm.tasks.ticks",
     "isotherm.tasks.brain",
     "isotherm.tasks.graph",
+    "isotherm.tasks.brain_reembed",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",
 )
@@ -97,5 +99,6 @@ beat_schedule = {
     stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
     stages.BRAIN_DRIFT: _every(stages.BRAIN_DRIFT, _seconds["drift_tick"]),
+    stages.BRAIN_REEMBED: _every(stages.BRAIN_REEMBED, _REEMBED_S),
 }
 beat_max_loop_interval = 5

@@ -347,6 +347,15 @@ class GraphRepaired(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingRequested(Event):
+    """Objects wait for a vector of this installation's model, since theirs is of another one or they had none."""
+
+    name: ClassVar[str] = "brain.embedding_requested"
+    objects: int
+    namespaces: int
+
+
+@dataclass(frozen=True, slots=True)
 class GraphMirrored(Event):
     """Objects and edges are in the graph as they are in the database; what was there already does not count."""
 

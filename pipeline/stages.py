@@ -67,13 +67,16 @@ REFRESH = "tier.refresh"
 DUE = "tier.due"
 BRAIN_FOLD = "brain.fold"
 BRAIN_DRIFT = "brain.drift"
+BRAIN_REEMBED = "brain.reembed"
 COLLECT = "cold.collect"
 QUOTAS = "tier.quotas"
 
 # Short, idempotent and not durable: the next tick does what a lost one did not.
 TICKS = MappingProxyType(
     {
-        **dict.fromkeys((RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, COLLECT, QUOTAS), Queue.MAINTENANCE),
+        **dict.fromkeys(
+            (RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, BRAIN_REEMBED, COLLECT, QUOTAS), Queue.MAINTENANCE
+        ),
         BRAIN_DRIFT: Queue.GRAPH,
     }
 )

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from uuid import UUID
 
+from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.errors import ObjectIdRequiredError, ObjectNotFoundError
 from isotherm.pipeline.brain.expand import SIBLINGS, Mode, Wanted, mode_of, split_labels
 from isotherm.pipeline.brain.graph_port import GraphPort
 from isotherm.pipeline.brain.links import Edge, EdgeKey
 from isotherm.pipeline.brain.objects import Object, namespace_uuid
+from isotherm.pipeline.brain.observing import Op, OpObserver, observed
 from isotherm.pipeline.brain.recipes import ExpandRecipe, Recipes
 from isotherm.pipeline.brain.walk import CALLS, HOPS, NEIGHBORS, Budget, Direction, Neighbor, Walked, trails
 from isotherm.pipeline.errors import TransientError
@@ -65,8 +67,7 @@ class Around:
 
     Args: labels: of edges to follow; none of them, or `contains`, means parts; None means all edges; containment: parts in
         any case; hops: longest way; limit: most objects over edges, and most parts, of each seed; calls: objects whose
-        edges are read for each seed; neighbors: most edges of one object, None as many as the limit needs; siblings: parts
-        shown on each side of a part, None for the usual; most_hops: where `hops` is cut, visibly; strict: a graph out of reach is an error
+        edges are read for each seed; neighbors: most edges of one object; siblings: parts shown on each side of a part; most_hops: where `hops` is cut, visibly; strict: a graph out of reach is an error
         even when parts were asked for too.
     """
 
@@ -76,17 +77,15 @@ class Around:
     hops: int = 1
     limit: int = NEIGHBORS
     calls: int = CALLS
-    neighbors: int | None = None
-    siblings: int | None = None
+    neighbors: int = NEIGHBORS
+    siblings: int = SIBLINGS
     most_hops: int = HOPS
     strict: bool = False
 
     @property
     def budget(self) -> tuple[Budget, bool]:
         """How far to walk, and whether that is less than was asked for."""
-        # A peer may be reached over several edges; of those that the graph still has, some may be gone.
-        each = max(NEIGHBORS, 2 * self.limit + 1) if self.neighbors is None else self.neighbors
-        return Budget(self.hops, self.calls, each).clamped(self.most_hops)
+        return Budget(self.hops, self.calls, self.neighbors).clamped(self.most_hops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,17 +103,18 @@ class _Seen:
 class Walks:
     """The verbs of an engine that tell what is around objects; threads may share it."""
 
-    def __init__(self) -> None:
+    config: EngineConfig
+    observer: OpObserver | None
+
+    def __init__(self, config: EngineConfig, observer: OpObserver | None = None) -> None:
+        self.config = config
+        self.observer = observer
         self.recipes = Recipes()
 
     @property
     def graph(self) -> GraphPort:
         """Where edges are walked. Raises: GraphRequiredError when there is none."""
         raise NotImplementedError
-
-    def around(self, around: Around) -> Around:
-        """What was asked, within what this engine allows."""
-        return around
 
     def expand(
         self,
@@ -136,7 +136,10 @@ class Walks:
             reached. A graph out of reach degrades the answer when parts were asked for too, else it is a TransientError.
         """
         asked = Around(labels=labels, direction=direction, containment=containment, hops=hops, limit=limit)
-        return expand(self, namespace, object_id, self.around(asked))
+        with observed(self.observer, Op.EXPAND) as outcome:
+            found = expand(self, namespace, object_id, self._within(asked))
+            outcome.hits, outcome.degraded = len(found.items), found.degraded
+            return found
 
     def expand_many(
         self,
@@ -155,7 +158,10 @@ class Walks:
         Raises: as `expand`, but nothing degrades and no id is missing.
         """
         asked = Around(labels=labels, direction=direction, containment=containment, hops=hops, limit=most)
-        return expand_many(self, namespace, object_ids, self.around(asked), most=most)
+        with observed(self.observer, Op.EXPAND_MANY) as outcome:
+            found = expand_many(self, namespace, object_ids, self._within(asked), most=most)
+            outcome.hits = len(found.items)
+            return found
 
     def register_expand_recipe(self, recipe: ExpandRecipe) -> None:
         """Add a recipe, or replace the one of its name. Raises: RecipeNameRequiredError for a blank name."""
@@ -172,6 +178,18 @@ class Walks:
             containment=recipe.containment,
             hops=recipe.hops,
             limit=limit,
+        )
+
+    def _within(self, asked: Around) -> Around:
+        """What was asked, with the knobs of this engine."""
+        return replace(
+            asked,
+            calls=self.config.max_graph_calls,
+            # A peer may be reached over several edges; of those that the graph still has, some may be gone.
+            neighbors=max(self.config.graph_neighbor_k, 2 * asked.limit + 1),
+            siblings=self.config.sibling_radius,
+            most_hops=self.config.max_expand_hops,
+            strict=self.config.fail_on_graph_error,
         )
 
 
@@ -274,7 +292,6 @@ def _contained(place: Place, seed: Object, around: Around) -> tuple[list[Object]
         if seed.parent_id is None:
             found = brain_read.parts(conn, place.namespace_id, seed.id, around.limit + 1)
             return found[: around.limit], len(found) > around.limit
-        radius = SIBLINGS if around.siblings is None else around.siblings
-        near = brain_read.siblings(conn, place.namespace_id, seed.parent_id, seed.id, radius)
+        near = brain_read.siblings(conn, place.namespace_id, seed.parent_id, seed.id, around.siblings)
         objects = brain_read.by_id(conn, place.namespace_id, [seed.parent_id, *near])
     return [objects[i] for i in (seed.parent_id, *near) if i in objects], False

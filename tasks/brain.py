@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from isotherm import storage
 from isotherm.pipeline import stages
+from isotherm.pipeline.brain.long_texts import embed_whole
 from isotherm.pipeline.errors import LostLeaseError, RejectedError
 from isotherm.pipeline.events import GraphMirrored, ObjectsEmbedded, StatisticsFolded
 from isotherm.pipeline.ports import Embedder
@@ -67,7 +68,7 @@ def answer_of(embedder: Embedder | None, found: Sequence[Unembedded]) -> dict[st
     vectors: list[NDArray[np.float32]] = []
     if embedder is not None and found:
         try:
-            vectors, kept = list(embedder.embed([one.text for one in found])), list(found)
+            vectors, kept = list(embed_whole(embedder, [one.text for one in found])), list(found)
         except RejectedError:
             kept, refused, vectors = _one_by_one(embedder, found)
     return {
@@ -85,7 +86,7 @@ def _one_by_one(
     kept, refused, vectors = [], [], []
     for one in found:
         try:
-            vectors.append(embedder.embed([one.text])[0])
+            vectors.append(embed_whole(embedder, [one.text])[0])
         except RejectedError:
             refused.append(one)
         else:

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from isotherm import __version__
-from isotherm.tasks.commands import brain, config, demo, ingest, interest, memory, ops, servers
+from isotherm.tasks.commands import brain, brain_find, config, demo, ingest, interest, memory, ops, servers
 from isotherm.tasks.commands.output import Exit, err, out
 
 app = typer.Typer(
@@ -44,6 +44,10 @@ app.command(rich_help_panel=_INTERESTS)(interest.contradictions)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.put)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.search)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.expand)
+app.command(rich_help_panel=_KNOWLEDGE)(brain_find.get)
+app.command(rich_help_panel=_KNOWLEDGE)(brain_find.find)
+app.command(rich_help_panel=_KNOWLEDGE)(brain_find.links)
+app.command(rich_help_panel=_KNOWLEDGE)(brain_find.kinds)
 app.add_typer(ops.app, name="ops", rich_help_panel=_WORK)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from isotherm.pipeline.brain.errors import RerankError
+from isotherm.pipeline.brain.fusion import Share
 from isotherm.pipeline.brain.links import Edge
 from isotherm.pipeline.brain.objects import Object
 from isotherm.pipeline.brain.promotion import Hit
@@ -35,6 +36,11 @@ class Result:
     score: float
     best: Hit | None
     evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def shares(self) -> Mapping[str, Share]:
+        """What each leg added to the score, where that is known."""
+        return {} if self.best is None else self.best.shares
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,9 +87,8 @@ class KindCatalog:
 
         Raises: KindError naming the first thing that is wrong, in order of the properties' names.
         """
-        plain = replace(new, properties=_plain_times(new.properties))
         if self.empty:
-            return plain
+            return new
         spec = self.get(new.kind.strip())
         if spec is None:
             raise KindError(f"kind {new.kind.strip()} is not registered")
@@ -97,19 +96,23 @@ class KindCatalog:
         missing = [each.name for each in spec.fields if each.required and new.properties.get(each.name) is None]
         if missing:
             raise KindError(f"kind {spec.kind}: required property {missing[0]} is missing")
-        return replace(plain, properties=_checked(spec, plain.properties))
+        return replace(new, properties=_checked(spec, new.properties))
 
     def _check_open(self) -> None:
         if self._frozen:
             raise CatalogFrozenError("kinds cannot change any more: a search of this process has used them")
 
 
-def _plain_times(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no moments: the ones a host gives are written as RFC 3339."""
-    return {
-        name: rfc3339(value) if isinstance(value, datetime) and value.utcoffset() is not None else value
-        for name, value in properties.items()
-    }
+def plain_times(new: NewObject) -> NewObject:
+    """The object with its moments as RFC 3339, since JSON has none; those without a zone stay, and are refused later."""
+    given: object = new.properties
+    if not isinstance(given, Mapping) or not any(isinstance(value, datetime) for value in given.values()):
+        return new
+    return replace(new, properties={name: _plain(value) for name, value in given.items()})
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value, or a moment
+    return rfc3339(value) if isinstance(value, datetime) and value.utcoffset() is not None else value
 
 
 def _check_place(spec: KindSpec, new: NewObject) -> None:

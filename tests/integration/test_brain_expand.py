@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from brain_kit import KNOWLEDGE, OTHER, check_brain, new, settle, uid
 
+from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.expand import Mode
 from isotherm.pipeline.brain.graph_port import Direction, GraphPort
 from isotherm.pipeline.brain.objects import namespace_uuid
@@ -55,8 +56,10 @@ def test_brain_e01_children_come_in_order_without_content() -> None:
     assert expand(KNOWLEDGE, uid(1), limit=2).truncated
 
 
-def test_brain_e02_a_part_comes_with_its_parent_and_its_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isotherm.storage.brain_expand.SIBLINGS", 1)
+def test_brain_e02_a_part_comes_with_its_parent_and_its_siblings(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.brain, "config", EngineConfig(sibling_radius=1))
     put_many(KNOWLEDGE, [new(1, "P"), *[new(n, "", "x", parent=1, position=n) for n in range(2, 9)]])
     found = expand(KNOWLEDGE, uid(5))
     assert (found.mode, ids(found)) == (Mode.NEIGHBORHOOD, [1, 4, 5, 6])
