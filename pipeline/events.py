@@ -336,6 +336,17 @@ class ObjectsEmbedded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRepaired(Event):
+    """A graph differed from its truth and was repaired; `discarded` counts what only the graph had, or had newer."""
+
+    name: ClassVar[str] = "brain.graph_repaired"
+    level: ClassVar[str] = "warning"
+    nodes: int
+    edges: int
+    discarded: int
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddingRequested(Event):
     """Objects wait for a vector of this installation's model, since theirs is of another one or they had none."""
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from uuid import UUID
 
 from isotherm.pipeline.brain.answers import Reranker
 from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.errors import GraphRequiredError, GraphWriterRequiredError
-from isotherm.pipeline.brain.expand import NEIGHBORS, SIBLINGS, Mode, Wanted, mode_of, one_hop, split_labels
-from isotherm.pipeline.brain.graph_port import Direction, GraphPort
-from isotherm.pipeline.brain.links import Edge, EdgeKey, NewLink
-from isotherm.pipeline.brain.objects import Object, namespace_uuid
+from isotherm.pipeline.brain.graph_port import GraphPort
+from isotherm.pipeline.brain.links import EdgeKey, NewLink
 from isotherm.pipeline.brain.observing import Op, OpObserver, observed
-from isotherm.pipeline.errors import TransientError
-from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
+from isotherm.storage.brain_expand import Walks
 from isotherm.storage.brain_find import Finder
 from isotherm.storage.brain_kinds import Kinds
 from isotherm.storage.brain_read import Searches
-from isotherm.storage.postgres import brain_edges, brain_read, brain_write, namespaces, operations
+from isotherm.storage.postgres import brain_edges, brain_write, operations
 from isotherm.storage.postgres.brain_write import Put, RacedError, Written
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
@@ -30,33 +27,7 @@ from isotherm.storage.postgres.tier_write import Patience
 _TRIES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """How an object of an expand is related to the one that was asked about, in the direction seen from there."""
-
-    edge: Edge
-    direction: Direction
-
-
-@dataclass(frozen=True, slots=True)
-class Related:
-    """An object of an expand, without its content; without relations it is a part, a sibling or the parent."""
-
-    object: Object
-    relations: tuple[Relation, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Expanded:
-    """What is around an object."""
-
-    mode: Mode
-    items: tuple[Related, ...] = ()
-    degraded: tuple[str, ...] = ()
-    truncated: bool = False
-
-
-class Engine(Kinds, Searches):
+class Engine(Kinds, Searches, Walks):
     """The knowledge base in this process; the pool must be open. Safe to be used by threads.
 
     Args: graph: where edges are walked; None is an engine without edges, which only a host that wants none makes;
@@ -80,6 +51,7 @@ class Engine(Kinds, Searches):
         self._patience = patience
         Kinds.__init__(self)
         Searches.__init__(self, Finder(self.config, embedder, reranker))
+        Walks.__init__(self, self.config, observer)
 
     @property
     def graph(self) -> GraphPort:
@@ -149,67 +121,3 @@ class Engine(Kinds, Searches):
     def _demand_writer(self) -> None:
         if self._graph is None:
             raise GraphWriterRequiredError("this engine has no graph to write an edge to")
-
-    def expand(
-        self,
-        namespace: Namespace,
-        object_id: UUID,
-        labels: Sequence[str] | None = (),
-        *,
-        direction: Direction = Direction.BOTH,
-        containment: bool = False,
-        limit: int = NEIGHBORS,
-    ) -> Expanded:
-        """What is one step around an object: its parts, or for a part its parent and siblings; and its edges.
-
-        Args: labels: of edges to follow; none of them, or `contains`, means parts; None means all edges; containment:
-            parts in any case; limit: most neighbors over edges, and most parts.
-        Raises: RejectedError when the namespace has no such object; TransientError when PostgreSQL cannot be reached. A
-            graph out of reach degrades the answer when parts were asked for too, else it is a TransientError.
-        """
-        seed, wanted = self.read(namespace, object_id), split_labels(labels, containment=containment)
-        place = namespaces.find(namespace)
-        assert place is not None  # noqa: S101 - the object was read there
-        contained, more_parts = _contained(place, seed, limit) if wanted.containment else ([], False)
-        degraded: tuple[str, ...] = ()
-        related: list[Related] = []
-        more_edges = False
-        if wanted.graph:
-            try:
-                related, more_edges = self._related(namespace, place, seed, wanted, direction, limit)
-            except TransientError:
-                if not wanted.containment:
-                    raise
-                degraded, wanted = ("graph",), replace(wanted, labels=())
-        known = {each.id for each in contained}
-        items = [Related(each) for each in contained] + [r for r in related if r.object.id not in known]
-        mode = mode_of(wanted, seed_is_part=seed.is_part)
-        return Expanded(mode, tuple(items), degraded, truncated=more_parts or more_edges)
-
-    def _related(
-        self, namespace: Namespace, place: Place, seed: Object, wanted: Wanted, direction: Direction, limit: int
-    ) -> tuple[list[Related], bool]:
-        """Neighbors as the graph proposes them, each object and each edge read again under its namespace."""
-        graph_name = namespace_uuid(namespace)
-        # A peer may be reached over several edges; of those that the graph still has, some may be gone.
-        near = self.graph.neighbors(graph_name, [seed.id], wanted.labels, direction, limit=2 * limit + 1)
-        with connection() as conn:
-            objects = brain_read.by_id(conn, place.namespace_id, [n.peer for n in near])
-            edges = brain_edges.edges(conn, place.namespace_id, [n.key for n in near])
-        steps, more = one_hop(seed.id, [n for n in near if n.peer in objects and n.key in edges], limit)
-        related = [
-            Related(objects[step.peer], tuple(Relation(edges[n.key], n.direction) for n in step.steps))
-            for step in steps
-        ]
-        return related, more or len(near) > 2 * limit
-
-
-def _contained(place: Place, seed: Object, limit: int) -> tuple[list[Object], bool]:
-    """The parts of an object; of a part its parent, then the parts around it, itself included."""
-    with connection() as conn:
-        if seed.parent_id is None:
-            found = brain_read.parts(conn, place.namespace_id, seed.id, limit + 1)
-            return found[:limit], len(found) > limit
-        around = brain_read.siblings(conn, place.namespace_id, seed.parent_id, seed.id, SIBLINGS)
-        objects = brain_read.by_id(conn, place.namespace_id, [seed.parent_id, *around])
-    return [objects[i] for i in (seed.parent_id, *around) if i in objects], False

@@ -18,13 +18,12 @@ from isotherm import storage
 from isotherm.pipeline.brain.answers import Answer, Links
 from isotherm.pipeline.brain.catalog import plain_times
 from isotherm.pipeline.brain.decay import Decay
-from isotherm.pipeline.brain.expand import NEIGHBORS
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.fusion import Fusion
-from isotherm.pipeline.brain.graph_port import Direction
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
 from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
 from isotherm.pipeline.brain.result_sets import SearchContext
+from isotherm.pipeline.brain.walk import NEIGHBORS, Direction
 from isotherm.pipeline.brain.write_kinds import Saved
 from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import ErasedError, RejectedError
@@ -33,7 +32,7 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Redactor
 from isotherm.pipeline.redact import redact_values
-from isotherm.storage.brain import Expanded
+from isotherm.storage.brain_expand import Expanded
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.brain_write import Put, Written
@@ -296,11 +295,14 @@ def expand(
     *,
     direction: Direction = Direction.BOTH,
     containment: bool = False,
+    hops: int = 1,
     limit: int = NEIGHBORS,
 ) -> Expanded:
-    """What is one step around an object. Raises: as `Engine.expand`."""
+    """What is around an object. Args and Raises: as `Engine.expand`."""
     brain = storage.open().brain
-    return brain.expand(namespace, object_id, labels, direction=direction, containment=containment, limit=limit)
+    return brain.expand(
+        namespace, object_id, labels, direction=direction, containment=containment, hops=hops, limit=limit
+    )
 
 
 def read(namespace: Namespace, object_id: UUID) -> Object:

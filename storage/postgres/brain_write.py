@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -23,14 +23,11 @@ from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
-from isotherm.storage.postgres.steps import NewStep
+from isotherm.storage.postgres.steps import FOR_EVER, NewStep
 from isotherm.storage.postgres.tier_write import Patience
 
 # One step of embedding takes seconds, so that a killed worker loses little.
 EMBED_BATCH = 64
-# A graph that is away is waited for without end.
-_FOR_EVER = timedelta(days=36_500)
-
 _COLUMNS = """r.key, r.id, r.kind, r.title, r.summary, r.content, r.content_type, r.properties, r.parent_id, r.position,
               r.revision, r.index_sha256, r.terms, r.length, r.vector_state, r.deleted_at IS NOT NULL"""
 _NAMES = ("key", "id", "kind", "title", "summary", "content", "content_type", "properties", "parent_id", "position",
@@ -267,7 +264,7 @@ def _embed_steps(keys: Sequence[int]) -> list[NewStep]:
 
 def _begin(conn: Connection, new: NewOperation, wanted: Sequence[NewStep], patience: Patience) -> tuple[Message, ...]:
     messages = []
-    for stage, retry_for in ((BRAIN_EMBED, patience.retry_for), (BRAIN_MIRROR, _FOR_EVER)):
+    for stage, retry_for in ((BRAIN_EMBED, patience.retry_for), (BRAIN_MIRROR, FOR_EVER)):
         mine = [step for step in wanted if step.stage == stage]
         if not mine:
             continue

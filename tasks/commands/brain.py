@@ -24,7 +24,7 @@ from isotherm.pipeline.brain.promotion import snippet
 from isotherm.pipeline.brain.split import split, title_of
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
-from isotherm.storage.brain import Expanded, Related
+from isotherm.storage.brain_expand import Expanded, Related
 from isotherm.tasks import produce_brain, producers
 from isotherm.tasks.commands.output import (
     Exit,

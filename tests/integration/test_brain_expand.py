@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from brain_kit import KNOWLEDGE, OTHER, check_brain, new, settle, uid
 
+from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.expand import Mode
 from isotherm.pipeline.brain.graph_port import Direction, GraphPort
 from isotherm.pipeline.brain.objects import namespace_uuid
@@ -16,7 +17,7 @@ from isotherm.tasks.produce_brain import expand, link, put_many, soft_delete, un
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from isotherm.storage.brain import Expanded
+    from isotherm.storage.brain_expand import Expanded
     from isotherm.storage.opened import Storage
 
 
@@ -55,8 +56,10 @@ def test_brain_e01_children_come_in_order_without_content() -> None:
     assert expand(KNOWLEDGE, uid(1), limit=2).truncated
 
 
-def test_brain_e02_a_part_comes_with_its_parent_and_its_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isotherm.storage.brain.SIBLINGS", 1)
+def test_brain_e02_a_part_comes_with_its_parent_and_its_siblings(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.brain, "config", EngineConfig(sibling_radius=1))
     put_many(KNOWLEDGE, [new(1, "P"), *[new(n, "", "x", parent=1, position=n) for n in range(2, 9)]])
     found = expand(KNOWLEDGE, uid(5))
     assert (found.mode, ids(found)) == (Mode.NEIGHBORHOOD, [1, 4, 5, 6])
@@ -157,7 +160,7 @@ def test_brain_e10_a_graph_out_of_reach_degrades_to_parts_when_they_were_asked_f
 
     put_many(KNOWLEDGE, [new(1, "a"), new(2, "", "x", parent=1)])
     settle()
-    monkeypatch.setattr(type(graph), "neighbors", away)
+    monkeypatch.setattr(type(graph), "walk", away)
     found = expand(KNOWLEDGE, uid(1), ["contains", "references"])
     assert (found.mode, ids(found), found.degraded) == (Mode.CHILDREN, [2], ("graph",))
     with pytest.raises(UnavailableError):
