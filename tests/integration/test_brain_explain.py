@@ -180,7 +180,7 @@ def test_names_are_looked_up_in_their_indexes(conn: Explained, agent: str) -> No
         assert "brain_objects_by_title" in conn.indexes()
     assert conn.most_rows() <= SMALL_ROWS
     conn.plans.clear()
-    assert brain_exact.alike(conn, ns, "tilte 17", Filters(), 10).found  # type: ignore[arg-type]
+    assert brain_exact.alike(conn, ns, "titel 17", Filters(), 10).found  # type: ignore[arg-type]
     assert conn.scanned() == set()
     if agent == "large":
         assert "brain_objects_alike" in conn.indexes()
