@@ -109,7 +109,7 @@ def mirror(payload: dict[str, Any]) -> dict[str, Any]:
     with claimed(payload) as step, together(step, TOGETHER) as more:
         every = sorted([step, *more], key=lambda each: str(each.operation_id))
         counts = brain_mirror.bring(storage.open().brain.graph, [_asked(each) for each in every])
-        receipt = {"nodes": counts.nodes, "edges": counts.edges} | ({"together": len(every)} if more else {})
+        receipt = {"nodes": counts.nodes, "edges": counts.edges}  # of all that went together
         with connection() as conn:
             for each in every:
                 _settle(conn, each, receipt, alone=each is step)

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from isotherm import __version__
-from isotherm.tasks.commands import brain, brain_find, config, demo, ingest, interest, memory, ops, servers
+from isotherm.tasks.commands import brain, brain_find, config, demo, graph, ingest, interest, memory, ops, servers
 from isotherm.tasks.commands.output import Exit, err, out
 
 app = typer.Typer(
@@ -48,6 +48,7 @@ app.command(rich_help_panel=_KNOWLEDGE)(brain_find.get)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.find)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.links)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.kinds)
+app.add_typer(graph.app, name="graph", rich_help_panel=_KNOWLEDGE)
 app.add_typer(ops.app, name="ops", rich_help_panel=_WORK)
 
 
