@@ -96,7 +96,9 @@ def test_an_object_put_again_unchanged_keeps_its_revision_and_time() -> None:
     assert read(KNOWLEDGE, uid(1)) == before
 
 
-def test_brain_w08_weak_11_a_new_title_of_an_object_reaches_the_words_and_vectors_of_its_parts(embedder: HashEmbedder) -> None:
+def test_brain_w08_weak_11_a_new_title_of_an_object_reaches_the_words_and_vectors_of_its_parts(
+    embedder: HashEmbedder,
+) -> None:
     put_many(KNOWLEDGE, [new(1, "Old"), new(2, "", "text of the part", parent=1), new(3, "", "more text", parent=1)])
     settle()
     before = read(KNOWLEDGE, uid(2))
