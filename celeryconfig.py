@@ -8,11 +8,13 @@ from isotherm.storage.settings import settings
 
 _settings = settings()
 _seconds = {
-    name: getattr(_settings, name).total_seconds() for name in ("tick", "touch_tick", "reconcile_tick", "quota_tick")
+    name: getattr(_settings, name).total_seconds()
+    for name in ("tick", "touch_tick", "reconcile_tick", "quota_tick", "drift_tick")
 }
 _PURGE_S = 3_600.0
 _FOLD_S = 5.0
 _DEPTH_S = 300.0
+_REEMBED_S = 10.0
 _COLLECT_S = 300.0
 
 broker_url = servers.broker_url(_settings)
@@ -76,6 +78,8 @@ imports = (
     "isotherm.tasks.forget",
     "isotherm.tasks.ticks",
     "isotherm.tasks.brain",
+    "isotherm.tasks.graph",
+    "isotherm.tasks.brain_reembed",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",
 )
@@ -96,5 +100,7 @@ beat_schedule = {
     stages.COLLECT: _every(stages.COLLECT, _COLLECT_S),
     stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
+    stages.BRAIN_DRIFT: _every(stages.BRAIN_DRIFT, _seconds["drift_tick"]),
+    stages.BRAIN_REEMBED: _every(stages.BRAIN_REEMBED, _REEMBED_S),
 }
 beat_max_loop_interval = 5

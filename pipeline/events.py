@@ -344,6 +344,26 @@ class ObjectsEmbedded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class GraphRepaired(Event):
+    """A graph differed from its truth and was repaired; `discarded` counts what only the graph had, or had newer."""
+
+    name: ClassVar[str] = "brain.graph_repaired"
+    level: ClassVar[str] = "warning"
+    nodes: int
+    edges: int
+    discarded: int
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequested(Event):
+    """Objects wait for a vector of this installation's model, since theirs is of another one or they had none."""
+
+    name: ClassVar[str] = "brain.embedding_requested"
+    objects: int
+    namespaces: int
+
+
+@dataclass(frozen=True, slots=True)
 class GraphMirrored(Event):
     """Objects and edges are in the graph as they are in the database; what was there already does not count."""
 

@@ -56,6 +56,9 @@ STAGES = MappingProxyType(
     }
 )
 
+# What waits for a server without end: it is a copy that nobody asked for by itself.
+ENDLESS = frozenset({BRAIN_MIRROR})
+
 RELAY = "outbox.relay"
 SWEEP = "operations.sweep"
 PURGE = "operations.purge"
@@ -64,12 +67,19 @@ REFRESH = "tier.refresh"
 DUE = "tier.due"
 DEPTH = "tier.depth"
 BRAIN_FOLD = "brain.fold"
+BRAIN_DRIFT = "brain.drift"
+BRAIN_REEMBED = "brain.reembed"
 COLLECT = "cold.collect"
 QUOTAS = "tier.quotas"
 
 # Short, idempotent and not durable: the next tick does what a lost one did not.
 TICKS = MappingProxyType(
-    dict.fromkeys((RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, COLLECT, QUOTAS, DEPTH), Queue.MAINTENANCE)
+    {
+        **dict.fromkeys(
+            (RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, BRAIN_REEMBED, COLLECT, QUOTAS, DEPTH), Queue.MAINTENANCE
+        ),
+        BRAIN_DRIFT: Queue.GRAPH,
+    }
 )
 
 ROUTES = MappingProxyType({**STAGES, **TICKS})

@@ -10,9 +10,10 @@ from functools import partial
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.storage import servers
 from isotherm.storage.blobs.factory import blob_store
-from isotherm.storage.brain import BrainMemory
+from isotherm.storage.brain import Engine
 from isotherm.storage.graph.postgres import PostgresGraph
 from isotherm.storage.interest import InterestMemory
+from isotherm.storage.metrics import BrainMetrics
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces, pool
 from isotherm.storage.postgres.tier_write import Patience
@@ -32,7 +33,7 @@ class Storage:
     tier: TierMemory
     tail: Tail
     touches: Touches
-    brain: BrainMemory
+    brain: Engine
     interest: InterestMemory
     blobs: BlobStore
 
@@ -73,7 +74,7 @@ def _open(chosen: Settings) -> Storage:
     touches = Touches(redis, prefix=chosen.redis_prefix)
     blobs = blob_store(chosen)
     tier = TierMemory(tail, touches, patience(chosen), partial(factory.query_embedder, chosen), blobs=blobs)
-    brain = BrainMemory(PostgresGraph(), partial(factory.query_embedder, chosen), patience(chosen))
+    brain = Engine(PostgresGraph(), partial(factory.query_embedder, chosen), patience(chosen), observer=BrainMetrics())
     interest = InterestMemory(partial(factory.query_embedder, chosen))
     _State.opened = Storage(chosen, tier, tail, touches, brain, interest, blobs)
     return _State.opened

@@ -80,6 +80,12 @@ class Settings(BaseSettings):
     touch_tick: Duration = Field(timedelta(seconds=10), description="Pace of applying counted accesses")
     reconcile_tick: Duration = Field(timedelta(seconds=60), description="Pace of looking for namespaces that are due")
     quota_tick: Duration = Field(timedelta(minutes=5), description="Pace of comparing tenants with their quotas")
+    drift_tick: Duration = Field(
+        timedelta(seconds=60), description="Pace of looking for graphs that are due for a check"
+    )
+    drift_every: Duration = Field(
+        timedelta(minutes=15), description="How often the graph of a namespace is compared with its truth, and repaired"
+    )
     keep_steps: Duration = Field(timedelta(days=7), description="How long steps stay after their operation ended")
     keep_operations: Duration = Field(timedelta(days=30), description="How long ended operations and their keys stay")
     task_time_limit: Duration = Field(timedelta(minutes=10), description="Hard limit of one task")
@@ -127,6 +133,12 @@ class Settings(BaseSettings):
     chat_url: str | None = Field(None, description="Base URL of an OpenAI-compatible chat server")
     chat_key: SecretStr | None = Field(None, description="Key of the chat server")
     chat_model: str | None = Field(None, description="Name of the chat model on the server")
+    graph: Literal["postgres", "helix"] = Field(
+        "postgres", description="Where edges are walked and objects searched: PostgreSQL, or HelixDB (extra `helix`)"
+    )
+    helix_url: str | None = Field(None, description="Base URL of a HelixDB server; unset: embedded in the graph worker")
+    helix_key: SecretStr | None = Field(None, description="Key of the HelixDB server")
+    helix_dir: Path | None = Field(None, description="Folder of the embedded HelixDB; unset: helix below data_dir")
     redactor: Literal["none", "secrets"] = Field("none", description="What takes secrets out before anything is stored")
 
     tier: Policy = Field(Policy(), description="Capacities and ages of the tiers, as JSON")

@@ -12,21 +12,25 @@ from numpy.typing import NDArray
 
 from isotherm import storage
 from isotherm.pipeline import stages
-from isotherm.pipeline.brain.graph_port import Counts, GraphPort
-from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.brain.long_texts import embed_whole
+from isotherm.pipeline.errors import LostLeaseError, RejectedError
 from isotherm.pipeline.events import GraphMirrored, ObjectsEmbedded, StatisticsFolded
 from isotherm.pipeline.ports import Embedder
+from isotherm.storage import brain_mirror
+from isotherm.storage.brain_mirror import Asked
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import brain_mirror, brain_vectors, brain_words, steps
-from isotherm.storage.postgres.brain_mirror import Projection
+from isotherm.storage.postgres import brain_vectors, brain_words, steps
 from isotherm.storage.postgres.brain_vectors import Unembedded
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.tasks.observe import emit
-from isotherm.tasks.stage import claimed, stage_task, tell
+from isotherm.tasks.publish import publish_after_commit
+from isotherm.tasks.stage import claimed, stage_task, tell, together
 from isotherm.tasks.ticks import tick
 
 _FOLDS = 50
+# Steps of the mirror that go as one: an object that changed in several of them is written once.
+TOGETHER = 200
 
 
 @stage_task(stages.BRAIN_EMBED)
@@ -47,7 +51,9 @@ def embed(payload: dict[str, Any]) -> dict[str, Any]:
             written = brain_vectors.write(conn, namespace_id, rows, vectors, step.answer["model"])
             brain_vectors.set_state(conn, namespace_id, refused, step.answer["state"])
             counts = {"objects": written, "changed": len(rows) - written, "refused": len(refused)}
+            follow_up = brain_mirror.follow(conn, step, [key for key, _ in rows], storage.open().patience)
             step.settle(conn, counts)
+        publish_after_commit(follow_up)
         tell(step, ObjectsEmbedded(**counts))
     return step.receipt
 
@@ -62,7 +68,7 @@ def answer_of(embedder: Embedder | None, found: Sequence[Unembedded]) -> dict[st
     vectors: list[NDArray[np.float32]] = []
     if embedder is not None and found:
         try:
-            vectors, kept = list(embedder.embed([one.text for one in found])), list(found)
+            vectors, kept = list(embed_whole(embedder, [one.text for one in found])), list(found)
         except RejectedError:
             kept, refused, vectors = _one_by_one(embedder, found)
     return {
@@ -80,7 +86,7 @@ def _one_by_one(
     kept, refused, vectors = [], [], []
     for one in found:
         try:
-            vectors.append(embedder.embed([one.text])[0])
+            vectors.append(embed_whole(embedder, [one.text])[0])
         except RejectedError:
             refused.append(one)
         else:
@@ -95,30 +101,35 @@ def unpack(packed: str, count: int) -> NDArray[np.float16]:
 
 @stage_task(stages.BRAIN_MIRROR)
 def mirror(payload: dict[str, Any]) -> dict[str, Any]:
-    """Bring a batch of objects and edges to the graph, each at its newest revision.
+    """Bring objects and edges to the graph, each at its newest revision, with those of other steps that wait.
 
     The graph ignores what is older than what it has, so a repeated or late message is harmless; while the graph is away
-    the step is given back, without end.
+    the steps are given back, without end.
     """
-    with claimed(payload) as step:
-        ids, edges = [UUID(i) for i in step.input["ids"]], [int(key) for key in step.input["edges"]]
+    with claimed(payload) as step, together(step, TOGETHER) as more:
+        every = sorted([step, *more], key=lambda each: str(each.operation_id))
+        counts = brain_mirror.bring(storage.open().brain.graph, [_asked(each) for each in every])
+        receipt = {"nodes": counts.nodes, "edges": counts.edges}  # of all that went together
         with connection() as conn:
-            wanted = brain_mirror.projection(conn, _namespace_of(step), ids, edges)
-        counts = Counts() if wanted is None else apply(storage.open().brain.graph, wanted)
-        with connection() as conn:
-            step.settle(conn, {"nodes": counts.nodes, "edges": counts.edges}, is_result=True)
+            for each in every:
+                _settle(conn, each, receipt, alone=each is step)
         tell(step, GraphMirrored(counts.nodes, counts.edges))
     return step.receipt
 
 
-def apply(graph: GraphPort, wanted: Projection) -> Counts:
-    """Write a projection to the graph. Raises: TransientError when the graph is out of reach."""
-    written = removed = Counts()
-    if wanted.nodes or wanted.edges:
-        written = graph.upsert(wanted.namespace, wanted.nodes, wanted.edges)
-    if wanted.gone_nodes or wanted.gone_edges:
-        removed = graph.remove(wanted.namespace, wanted.gone_nodes, wanted.gone_edges)
-    return Counts(written.nodes + removed.nodes, written.edges + removed.edges)
+def _asked(step: ClaimedStep) -> Asked:
+    ids, edges = [UUID(i) for i in step.input["ids"]], [int(key) for key in step.input["edges"]]
+    return Asked(_namespace_of(step), ids, edges)
+
+
+def _settle(conn: Connection, step: ClaimedStep, receipt: dict[str, Any], *, alone: bool) -> None:
+    """A step that somebody else took meanwhile is theirs; only the one whose message this is must be ours."""
+    try:
+        step.settle(conn, receipt, is_result=True)
+    except LostLeaseError:
+        if alone:
+            raise
+        step.receipt = {"state": "lost"}
 
 
 @tick(stages.BRAIN_FOLD)

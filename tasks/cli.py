@@ -13,10 +13,12 @@ from rich.markup import escape
 from isotherm import __version__
 from isotherm.tasks.commands import (
     brain,
+    brain_find,
     config,
     demo,
     edit,
     erase,
+    graph,
     ingest,
     interest,
     memory,
@@ -66,6 +68,11 @@ app.command(rich_help_panel=_INTERESTS)(interest.contradictions)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.put)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.search)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.expand)
+app.command(rich_help_panel=_KNOWLEDGE)(brain_find.get)
+app.command(rich_help_panel=_KNOWLEDGE)(brain_find.find)
+app.command(rich_help_panel=_KNOWLEDGE)(brain_find.links)
+app.command(rich_help_panel=_KNOWLEDGE)(brain_find.kinds)
+app.add_typer(graph.app, name="graph", rich_help_panel=_KNOWLEDGE)
 app.add_typer(ops.app, name="ops", rich_help_panel=_WORK)
 
 

@@ -15,13 +15,16 @@ from uuid import UUID, uuid4
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
+from isotherm.pipeline.brain.answers import Answer, Links
+from isotherm.pipeline.brain.catalog import plain_times
 from isotherm.pipeline.brain.decay import Decay
-from isotherm.pipeline.brain.expand import NEIGHBORS
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.fusion import Fusion
-from isotherm.pipeline.brain.graph_port import Direction
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
 from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
+from isotherm.pipeline.brain.result_sets import SearchContext
+from isotherm.pipeline.brain.walk import NEIGHBORS, Direction
+from isotherm.pipeline.brain.write_kinds import Saved
 from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
@@ -29,7 +32,7 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Redactor
 from isotherm.pipeline.redact import redact_values
-from isotherm.storage.brain import Answer, Expanded
+from isotherm.storage.brain_expand import Expanded
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.brain_write import Put, Written
@@ -38,6 +41,7 @@ from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.tasks.observe import emit
 from isotherm.tasks.publish import after_commit, publish_after_commit
+from isotherm.tasks.strict import with_vectors
 
 MAX_BATCH = 1_000
 PUT, DELETE, LINK, UNLINK = "brain.put", "brain.soft_delete", "brain.link", "brain.unlink"
@@ -77,6 +81,7 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     parent_id: UUID | None = None,
     position: int | None = None,
     expected_revision: int | None = None,
+    strict: bool = False,
 ) -> Stored:
     """Store one object, or a part of one. An object that is there unchanged is left alone.
 
@@ -90,41 +95,85 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     new = NewObject(
         object_id, kind, title, summary, content, content_type, properties or {}, parent_id, position, expected_revision
     )
-    return put_many(namespace, [new], key=key)
+    return put_many(namespace, [new], key=key, strict=strict)
 
 
 def put_many(
-    namespace: Namespace, objects: Sequence[NewObject], *, key: str | None = None, replace_parts: bool = False
+    namespace: Namespace,
+    objects: Sequence[NewObject],
+    *,
+    key: str | None = None,
+    replace_parts: bool = False,
+    strict: bool = False,
 ) -> Stored:
     """Store objects and parts of one namespace under one operation, in one transaction.
 
     Args: objects: 1 to 1,000; of two with one id the last one counts; replace_parts: parts of the given objects that are
-    not given too are taken out.
-    Raises: as `put`.
+    not given too are taken out; strict: store nothing unless every object gets its vector now, instead of soon.
+    Raises: as `put`; TransientError when a strict put finds the embedder away.
     """
     opened = storage.open()
     redactor = factory.redactor(opened.settings)
-    cleaned = [_redacted(new.cleaned(max_bytes=opened.settings.max_content), redactor) for new in objects]
-    unique = list({new.id: new for new in cleaned}.values())
+    cleaned = [_redacted(plain_times(new).cleaned(max_bytes=opened.settings.max_content), redactor) for new in objects]
+    unique = list({new.id: opened.brain.catalog.validate(new) for new in cleaned}.values())
     if not 1 <= len(unique) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
     ids = [n.id for n in cleaned]
     try:
-        return _put(namespace, unique, ids, key, replace_parts=replace_parts)
+        return _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
     except ErasedError:  # the namespace was forgotten since this process looked up its ids
-        return _put(namespace, unique, ids, key, replace_parts=replace_parts)
+        return _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
 
 
 def _put(
-    namespace: Namespace, unique: list[NewObject], ids: list[UUID], key: str | None, *, replace_parts: bool
+    namespace: Namespace,
+    unique: list[NewObject],
+    ids: list[UUID],
+    key: str | None,
+    *,
+    replace_parts: bool,
+    strict: bool,
 ) -> Stored:
     opened = storage.open()
     place = namespaces.resolve(namespace)
     embeds = factory.embedder(opened.settings) is not None
     wanted = Put(place, unique, replace_parts, embeds, datetime.now(UTC))
+    if strict:
+        wanted = with_vectors(wanted)
     new = _operation(PUT, namespace, place, key, [*map(_fingerprint, unique), replace_parts])
     done = opened.brain.put(new, wanted)
     return _follow_up(new, done, ids, ObjectsStored(done.written, done.removed))
+
+
+def save_discovery(namespace: Namespace, saved: Saved, *, key: str | None = None) -> Stored:
+    """Store what an agent found out, as the kind that `Engine.use_write_kinds` gave discoveries.
+
+    Raises: WritesUnsupportedError when it gave them none; as `put` besides.
+    """
+    return _save(namespace, "discovery", saved, key)
+
+
+def save_fact(namespace: Namespace, saved: Saved, *, key: str | None = None) -> Stored:
+    """Store what an agent knows to be so. Raises: as `save_discovery`."""
+    return _save(namespace, "fact", saved, key)
+
+
+def save_memory(namespace: Namespace, saved: Saved, *, key: str | None = None) -> Stored:
+    """Store what an agent wants to remember. Raises: as `save_discovery`."""
+    return _save(namespace, "memory", saved, key)
+
+
+def _save(namespace: Namespace, what: str, saved: Saved, key: str | None) -> Stored:
+    kind = storage.open().brain.write_kinds.kind(what)
+    return put(
+        namespace,
+        kind,
+        key=key,
+        title=saved.title,
+        summary=saved.summary,
+        content=saved.content,
+        properties=saved.properties,
+    )
 
 
 def soft_delete(
@@ -181,20 +230,62 @@ def search(
     namespace: Namespace,
     query: str,
     *,
-    limit: int = 10,
+    limit: int | None = None,
     kinds: Sequence[str] = (),
     properties: Mapping[str, Any] | None = None,
     scope_ids: Sequence[UUID] | None = None,
-    fusion: Fusion = Fusion.SCORES,
+    filters: Filters | None = None,
+    fusion: Fusion | None = None,
     decay: Decay | None = None,
+    context: SearchContext | None = None,
 ) -> Answer:
     """The objects of a namespace that match a query best. Reads in this process: no worker takes part.
 
-    Args: kinds, properties, scope_ids: as `Filters` says; fusion, decay: how legs are joined and what age does.
-    Raises: as `BrainMemory.search`.
+    Args: kinds, properties, scope_ids: as `Filters` says, or `filters` with more of them; the others as `Engine.search`.
+    Raises: as `Engine.search`.
     """
-    filters = Filters.of(kinds, properties, scope_ids)
-    return storage.open().brain.search(namespace, query, limit=limit, filters=filters, fusion=fusion, decay=decay)
+    within = filters or Filters.of(kinds, properties, scope_ids)
+    engine = storage.open().brain
+    return engine.search(namespace, query, limit=limit, filters=within, fusion=fusion, decay=decay, context=context)
+
+
+def find_exact(
+    namespace: Namespace,
+    query: str,
+    *,
+    limit: int | None = None,
+    filters: Filters | None = None,
+    context: SearchContext | None = None,
+) -> Answer:
+    """Objects by name, id or declared property. Raises: as `Engine.find_exact`."""
+    return storage.open().brain.find_exact(namespace, query, limit=limit, filters=filters, context=context)
+
+
+def find_objects(
+    namespace: Namespace,
+    query: str,
+    *,
+    limit: int | None = None,
+    filters: Filters | None = None,
+    context: SearchContext | None = None,
+) -> Answer:
+    """Whole objects by their own words and properties. Raises: as `Engine.find_objects`."""
+    return storage.open().brain.find_objects(namespace, query, limit=limit, filters=filters, context=context)
+
+
+def find_links(namespace: Namespace, label: str, query: str, *, limit: int | None = None) -> Links:
+    """Edges with a label by what their notes say. Raises: as `Engine.find_links`."""
+    return storage.open().brain.find_links(namespace, label, query, limit=limit)
+
+
+def continue_(namespace: Namespace, at: str, context: SearchContext, *, limit: int | None = None) -> Answer:
+    """The next page of a search. Raises: as `Engine.continue_`."""
+    return storage.open().brain.continue_(namespace, at, context, limit=limit)
+
+
+def list_children(namespace: Namespace, parent_id: UUID) -> list[Object]:
+    """The parts of an object without their content, in order. Raises: as `Engine.list_children`."""
+    return storage.open().brain.list_children(namespace, parent_id)
 
 
 def expand(
@@ -204,11 +295,14 @@ def expand(
     *,
     direction: Direction = Direction.BOTH,
     containment: bool = False,
+    hops: int = 1,
     limit: int = NEIGHBORS,
 ) -> Expanded:
-    """What is one step around an object. Raises: as `BrainMemory.expand`."""
+    """What is around an object. Args and Raises: as `Engine.expand`."""
     brain = storage.open().brain
-    return brain.expand(namespace, object_id, labels, direction=direction, containment=containment, limit=limit)
+    return brain.expand(
+        namespace, object_id, labels, direction=direction, containment=containment, hops=hops, limit=limit
+    )
 
 
 def read(namespace: Namespace, object_id: UUID) -> Object:

@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -136,6 +136,44 @@ def claimed(payload: dict[str, Any]) -> Iterator[ClaimedStep]:
     except (SystemExit, KeyboardInterrupt):
         _patiently(step, lambda: _give_back(step, chosen, timedelta(0), counted=False, error=None))
         raise
+
+
+@contextmanager
+def together(step: ClaimedStep, limit: int) -> Iterator[list[ClaimedStep]]:
+    """Own more steps of the same stage, whose work is done in one go with this one's.
+
+    Only with a step that is tried for the first time, and only those that never were: when the work of all fails, each is
+    tried by itself, so that none fails for another one. While a server is away all of them wait, as one would alone.
+    Raises: what the block raises, for the step itself.
+    """
+    chosen = storage.open().settings
+    more: list[ClaimedStep] = []
+    if step.attempts == 1:
+        with connection() as conn:
+            more = steps.claim_more(conn, step.stage, owner=runner_name(), lease=chosen.lease, limit=limit)
+    try:
+        with ExitStack() as beating:
+            for each in more:
+                beating.enter_context(_Heartbeat.kept(each, chosen))
+            yield more
+    except LostLeaseError:
+        raise
+    except BaseException as error:
+        for each in more:
+            _leave(each, chosen, error)
+        if more and isinstance(error, RejectedError):
+            raise RuntimeError("refused together with others") from error
+        raise
+
+
+def _leave(step: ClaimedStep, chosen: Settings, error: BaseException) -> None:
+    """Give back a step whose work failed together with that of others; one that was settled all the same stays so."""
+    if isinstance(error, TransientError):
+        _postpone(step, chosen, str(error))
+    elif isinstance(error, Exception):
+        _count_error(step, chosen, error)
+    else:
+        _patiently(step, lambda: _give_back(step, chosen, timedelta(0), counted=False, error=None))
 
 
 def tell(step: ClaimedStep, event: Event) -> None:

@@ -1,18 +1,15 @@
-"""One step around an object: its parts or its place among them, and its edges."""
+"""What is around an object: its parts or its place among them, and whom its edges lead to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
-from uuid import UUID
 
-from isotherm.pipeline.brain.graph_port import Neighbor
 from isotherm.pipeline.brain.links import fold_label, is_containment
 
 SIBLINGS: Final = 5
-NEIGHBORS: Final = 50
 
 
 class Mode(StrEnum):
@@ -59,28 +56,3 @@ def mode_of(wanted: Wanted, *, seed_is_part: bool) -> Mode:
     if wanted.graph:
         return Mode.MIXED if wanted.containment else Mode.GRAPH
     return Mode.NEIGHBORHOOD if seed_is_part else Mode.CHILDREN
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A peer and every step that leads to it."""
-
-    peer: UUID
-    steps: tuple[Neighbor, ...]
-
-
-def one_hop(seed: UUID, neighbors: Iterable[Neighbor], limit: int) -> tuple[list[Step], bool]:
-    """Gather steps by peer, in the order in which the peers came.
-
-    A peer may be reached over several labels and in both directions; each is kept once. Steps that do not start at the
-    seed, or lead back to it, are dropped.
-
-    Args: limit: how many peers may come back.
-    Returns: the peers, and whether more were there.
-    """
-    found: dict[UUID, dict[tuple[str, str], Neighbor]] = {}
-    for each in neighbors:
-        if each.seed == seed and each.peer != seed:
-            found.setdefault(each.peer, {}).setdefault((each.label, each.direction.value), each)
-    steps = [Step(peer, tuple(by.values())) for peer, by in found.items()]
-    return steps[: max(limit, 0)], len(steps) > max(limit, 0)

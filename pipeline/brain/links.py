@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import Final, Self
 from uuid import UUID
 
+from isotherm.pipeline.brain.errors import LinkArgsError
 from isotherm.pipeline.brain.objects import clean_id
 from isotherm.pipeline.clean import clean_name, clean_text
-from isotherm.pipeline.errors import RejectedError
 
 LABEL_MAX_BYTES: Final = 128
+_NIL: Final = UUID(int=0)
 _NOTE_MAX_BYTES: Final = 4 * 1024
 _CONTAINMENT: Final = frozenset({"contains", "part_of", "partof"})
 _UPPER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
@@ -38,17 +39,21 @@ class EdgeKey:
     def cleaned(self) -> Self:
         """Return the key as stored.
 
-        Raises: RejectedError for a blank label, one that means containment, and an edge from an object to itself.
+        Raises: LinkArgsError for a blank label, one that means containment, and an edge from an object to itself.
         """
+        if _NIL in {self.source, self.target}:
+            raise LinkArgsError("source and target: two ids other than nil are needed")
         clean_id(self.source, "source")
         clean_id(self.target, "target")
         if self.source == self.target:
-            raise RejectedError("target: an object is not linked to itself")
+            raise LinkArgsError("target: an object is not linked to itself")
         if not isinstance(self.label, str):
-            raise RejectedError("label: text is needed")
+            raise LinkArgsError("label: text is needed")
+        if not self.label.strip():
+            raise LinkArgsError("label: must not be blank")
         label = clean_name(self.label.strip(), field="label", max_bytes=LABEL_MAX_BYTES)
         if is_containment(label):
-            raise RejectedError("label: being a part is said by parent_id, not by an edge")
+            raise LinkArgsError("label: being a part is said by parent_id, not by an edge")
         return replace(self, label=label)
 
 
@@ -63,9 +68,9 @@ class EdgeMeta:
     evidence_id: UUID | None = None
 
     def cleaned(self) -> Self:
-        """Return it as stored. Raises RejectedError naming the field that cannot be."""
+        """Return it as stored. Raises LinkArgsError or RejectedError naming the field that cannot be."""
         if self.confidence is not None and not 0 <= self.confidence <= 1:
-            raise RejectedError("confidence: a number in [0, 1] is needed")
+            raise LinkArgsError("confidence: a number in [0, 1] is needed")
         return replace(
             self,
             note=clean_text(self.note, field="note", max_bytes=_NOTE_MAX_BYTES),

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from isotherm.pipeline import text
+from isotherm.pipeline.brain.errors import RevisionConflictError
 from isotherm.pipeline.brain.index_text import Described, text_of, text_sha256
 from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.errors import RejectedError
@@ -171,7 +172,7 @@ def _titles(given: Mapping[UUID, NewObject], stored: Mapping[UUID, StoredRow]) -
 def _check(new: NewObject, known: StoredRow | None, titles: Mapping[UUID, str]) -> None:
     revision = 0 if known is None or known.deleted else known.revision
     if new.expected_revision is not None and new.expected_revision != revision:
-        raise RejectedError(f"object {new.id} has revision {revision}, not {new.expected_revision}")
+        raise RevisionConflictError(f"object {new.id} has revision {revision}, not {new.expected_revision}")
     if new.parent_id is not None and new.parent_id not in titles:
         raise RejectedError(f"object {new.id}: its parent is no live object of this namespace, or a part itself")
     if known is not None and (known.parent_id is None) != (new.parent_id is None):

@@ -6,65 +6,63 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from pgvector import HalfVector
 from psycopg.types.json import Jsonb
 
+from isotherm.pipeline import text
+from isotherm.pipeline.brain.drift import Digest, Holding
 from isotherm.pipeline.brain.graph_port import (
+    Budget,
     Counts,
     Direction,
+    EdgeHit,
     EdgeTombstone,
     GraphEdge,
     GraphNode,
     Neighbor,
+    NodeHit,
     Tombstone,
+    Walked,
 )
-from isotherm.pipeline.brain.links import EdgeKey, fold_label
+from isotherm.pipeline.brain.links import EdgeKey
+from isotherm.storage.graph import postgres_holding, postgres_search, postgres_walk
+from isotherm.storage.graph.postgres_walk import Asked
 from isotherm.storage.postgres.pool import Connection, connection
 
 # Rows come in one order, so that two writers wait for each other instead of deadlocking.
 _NODES = """
-INSERT INTO graph_nodes AS n (namespace, id, revision, kind, title, deleted)
-SELECT %(ns)s, g.id, g.revision, g.kind, g.title, g.deleted
-FROM unnest(%(ids)s::uuid[], %(revisions)s::bigint[], %(kinds)s::text[], %(titles)s::text[], %(gone)s::boolean[])
-    AS g (id, revision, kind, title, deleted) ORDER BY g.id
+INSERT INTO graph_nodes AS n (
+    namespace, id, revision, kind, title, terms, counts, length, vector, vector_model, deleted)
+SELECT %(ns)s, g.id, g.revision, g.kind, g.title, g.terms::bigint[], g.counts::integer[], g.length, g.vector, g.model, g.deleted
+FROM unnest(%(ids)s::uuid[], %(revisions)s::bigint[], %(kinds)s::text[], %(titles)s::text[], %(terms)s::text[],
+            %(counts)s::text[], %(lengths)s::integer[], %(vectors)s::halfvec[], %(models)s::text[], %(gone)s::boolean[])
+    AS g (id, revision, kind, title, terms, counts, length, vector, model, deleted) ORDER BY g.id
 ON CONFLICT (namespace, id) DO UPDATE
-SET revision = excluded.revision, kind = excluded.kind, title = excluded.title, deleted = excluded.deleted
+SET revision = excluded.revision, kind = excluded.kind, title = excluded.title, terms = excluded.terms,
+    counts = excluded.counts, length = excluded.length, vector = excluded.vector, vector_model = excluded.vector_model,
+    deleted = excluded.deleted
 WHERE n.revision < excluded.revision"""
 
 _EDGES = """
-INSERT INTO graph_edges AS e (namespace, source, target, label, revision, properties, deleted)
-SELECT %(ns)s, g.source, g.target, g.label, g.revision, g.properties, g.deleted
+INSERT INTO graph_edges AS e (namespace, source, target, label, revision, properties, terms, counts, length, deleted)
+SELECT %(ns)s, g.source, g.target, g.label, g.revision, g.properties, g.terms::bigint[], g.counts::integer[], g.length, g.deleted
 FROM unnest(%(sources)s::uuid[], %(targets)s::uuid[], %(labels)s::text[], %(revisions)s::bigint[], %(said)s::jsonb[],
-            %(gone)s::boolean[]) AS g (source, target, label, revision, properties, deleted)
+            %(terms)s::text[], %(counts)s::text[], %(lengths)s::integer[], %(gone)s::boolean[])
+    AS g (source, target, label, revision, properties, terms, counts, length, deleted)
 ORDER BY g.source, g.target, g.label COLLATE "C"
 ON CONFLICT (namespace, source, target, label) DO UPDATE
-SET revision = excluded.revision, properties = excluded.properties, deleted = excluded.deleted
+SET revision = excluded.revision, properties = excluded.properties, terms = excluded.terms, counts = excluded.counts,
+    length = excluded.length, deleted = excluded.deleted
 WHERE e.revision < excluded.revision"""
-
-_OUT = """
-SELECT e.target AS peer, e.source, e.target, e.label, 0 AS incoming, {place} AS place FROM graph_edges AS e
-WHERE e.namespace = %(ns)s AND e.source = s.id AND NOT e.deleted {labels}"""
-_IN = """
-SELECT e.source AS peer, e.source, e.target, e.label, 1 AS incoming, {place} AS place FROM graph_edges AS e
-WHERE e.namespace = %(ns)s AND e.target = s.id AND NOT e.deleted {labels}"""
-
-_NEIGHBORS = """
-SELECT s.id, n.peer, n.source, n.target, n.label, n.incoming
-FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY AS s (id, place)
-CROSS JOIN LATERAL (
-    SELECT * FROM ({legs}) AS e
-    WHERE NOT EXISTS (SELECT 1 FROM graph_nodes AS d WHERE d.namespace = %(ns)s AND d.id = e.peer AND d.deleted)
-    ORDER BY e.place, lower(e.label), e.incoming, e.peer, e.label LIMIT %(limit)s) AS n
-WHERE NOT EXISTS (SELECT 1 FROM graph_nodes AS d WHERE d.namespace = %(ns)s AND d.id = s.id AND d.deleted)
-ORDER BY s.place, n.place, lower(n.label), n.incoming, n.peer, n.label"""
-
-_LABELS = "AND lower(e.label) = ANY(%(labels)s)"
-_PLACE = "array_position(%(labels)s::text[], lower(e.label))"
 
 _REVISIONS = "SELECT id, revision FROM graph_nodes WHERE namespace = %(ns)s AND NOT deleted"
 
 
 class PostgresGraph:
     """A `GraphPort` over this process's pool; every call is a transaction of its own."""
+
+    object_search = True
+    edge_search = True
 
     def upsert(self, namespace: UUID, nodes: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> Counts:
         """Write nodes and edges that are newer than what is there."""
@@ -85,32 +83,68 @@ class PostgresGraph:
         limit: int = 50,
     ) -> list[Neighbor]:
         """One step from each of the objects, in one query."""
-        wanted = None if labels is None else list(dict.fromkeys(map(fold_label, labels)))
-        if wanted == [] or limit <= 0:
-            return []
-        parts = {"labels": "", "place": "0"} if wanted is None else {"labels": _LABELS, "place": _PLACE}
-        legs = {Direction.OUT: [_OUT], Direction.IN: [_IN], Direction.BOTH: [_OUT, _IN]}[direction]
-        sql = _NEIGHBORS.format(legs=" UNION ALL ".join(legs).format(**parts))
-        values = {"ns": namespace, "ids": list(dict.fromkeys(ids)), "labels": wanted, "limit": limit}
         with connection() as conn:
-            rows = conn.execute(sql, values).fetchall()
-        return [_neighbor(*row) for row in rows]
+            return postgres_walk.neighbors(conn, Asked(namespace, labels, direction), ids, limit)
+
+    def walk(
+        self,
+        namespace: UUID,
+        seeds: Sequence[UUID],
+        labels: Sequence[str] | None,
+        direction: Direction,
+        budget: Budget,
+    ) -> Walked:
+        """Steps from the seeds, and from where they lead, in one query however many hops it takes."""
+        with connection() as conn:
+            return postgres_walk.walk(conn, Asked(namespace, labels, direction), seeds, budget)
+
+    def search_text(self, namespace: UUID, query: str, limit: int, kinds: Sequence[str] | None = None) -> list[NodeHit]:
+        """Objects with words of the query."""
+        with connection() as conn:
+            return postgres_search.by_text(conn, namespace, query, limit, kinds)
+
+    def search_vector(
+        self, namespace: UUID, vector: Sequence[float], model: str, limit: int, kinds: Sequence[str] | None = None
+    ) -> list[NodeHit]:
+        """Objects whose vector of the same model is near."""
+        with connection() as conn:
+            return postgres_search.by_vector(conn, namespace, vector, model, limit, kinds)
+
+    def search_edges(self, namespace: UUID, label: str, query: str, limit: int) -> list[EdgeHit]:
+        """Edges of a label whose note has words of the query."""
+        with connection() as conn:
+            return postgres_search.by_note(conn, namespace, label, query, limit)
 
     def revisions(self, namespace: UUID) -> dict[UUID, int]:
         """Revision by id of every node that is not gone."""
         with connection() as conn:
             return dict(conn.execute(_REVISIONS, {"ns": namespace}).fetchall())
 
+    def digest(self, namespace: UUID) -> Digest:
+        """What is held, as one number for each bucket."""
+        with connection() as conn:
+            return postgres_holding.digest(conn, namespace)
+
+    def held(self, namespace: UUID, buckets: Sequence[int]) -> Holding:
+        """What is held of the objects and edges in these buckets."""
+        with connection() as conn:
+            return postgres_holding.held(conn, namespace, buckets)
+
+    def discard(self, namespace: UUID, nodes: Sequence[UUID], edges: Sequence[EdgeKey]) -> None:
+        """Forget objects and edges without a trace."""
+        with connection() as conn:
+            postgres_holding.discard(conn, namespace, nodes, edges)
+
+    def namespaces(self) -> list[UUID]:
+        """Every namespace of which something is held."""
+        with connection() as conn:
+            return postgres_holding.namespaces(conn)
+
     def clear(self, namespace: UUID) -> None:
         """Forget a namespace."""
         with connection() as conn:
             conn.execute("DELETE FROM graph_edges WHERE namespace = %(ns)s", {"ns": namespace})
             conn.execute("DELETE FROM graph_nodes WHERE namespace = %(ns)s", {"ns": namespace})
-
-
-def _neighbor(seed: UUID, peer: UUID, source: UUID, target: UUID, label: str, incoming: int) -> Neighbor:
-    direction = Direction.IN if incoming else Direction.OUT
-    return Neighbor(seed, peer, label, direction, EdgeKey(source, target, label))
 
 
 def _write(
@@ -127,24 +161,40 @@ def _write(
 def _node_values(namespace: UUID, nodes: Sequence[GraphNode | Tombstone]) -> dict[str, Any]:
     # One statement may touch a row once, so of two with one id the newest is kept here.
     newest = {node.id: node for node in sorted(nodes, key=lambda n: n.revision)}.values()
+    live = [node if isinstance(node, GraphNode) else GraphNode(node.id, node.revision) for node in newest]
     return {
         "ns": namespace,
-        "ids": [node.id for node in newest],
-        "revisions": [node.revision for node in newest],
-        "kinds": [node.kind if isinstance(node, GraphNode) else "" for node in newest],
-        "titles": [node.title if isinstance(node, GraphNode) else "" for node in newest],
+        "ids": [node.id for node in live],
+        "revisions": [node.revision for node in live],
+        "kinds": [node.kind for node in live],
+        "titles": [node.title for node in live],
+        **_words([node.text for node in live]),
+        "vectors": [None if node.vector is None else HalfVector(list(node.vector)).to_text() for node in live],
+        "models": [None if node.vector is None else node.vector_model for node in live],
         "gone": [isinstance(node, Tombstone) for node in newest],
     }
 
 
 def _edge_values(namespace: UUID, edges: Sequence[GraphEdge | EdgeTombstone]) -> dict[str, Any]:
     newest = {edge.key: edge for edge in sorted(edges, key=lambda e: e.revision)}.values()
+    said = [dict(edge.properties) if isinstance(edge, GraphEdge) else {} for edge in newest]
     return {
         "ns": namespace,
         "sources": [edge.key.source for edge in newest],
         "targets": [edge.key.target for edge in newest],
         "labels": [edge.key.label for edge in newest],
         "revisions": [edge.revision for edge in newest],
-        "said": [Jsonb(dict(edge.properties) if isinstance(edge, GraphEdge) else {}) for edge in newest],
+        "said": [Jsonb(properties) for properties in said],
+        **_words([str(properties.get("note", "")) for properties in said]),
         "gone": [isinstance(edge, EdgeTombstone) for edge in newest],
+    }
+
+
+def _words(texts: Sequence[str]) -> dict[str, Any]:
+    """Terms and counts as literals of arrays: rows of different lengths fit into no array of arrays."""
+    counts = [text.term_counts(said) for said in texts]
+    return {
+        "terms": [f"{{{','.join(map(str, sorted(found)))}}}" for found in counts],
+        "counts": [f"{{{','.join(str(found[term]) for term in sorted(found))}}}" for found in counts],
+        "lengths": [sum(found.values()) for found in counts],
     }

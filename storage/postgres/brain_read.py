@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -34,7 +35,7 @@ SELECT p.id FROM parts AS p, (SELECT place FROM parts WHERE id = %(part)s) AS ow
 WHERE p.place BETWEEN own.place - %(radius)s AND own.place + %(radius)s ORDER BY p.place"""
 
 _SNIPPETS = """
-SELECT r.id, r.title, left(r.content, %(chars)s), r.position FROM brain_objects AS r
+SELECT r.id, r.title, left(r.content, %(chars)s), r.position, r.properties FROM brain_objects AS r
 WHERE r.namespace_id = %(ns)s AND r.id = ANY(%(ids)s) AND r.deleted_at IS NULL"""
 
 
@@ -61,15 +62,23 @@ def siblings(conn: Connection, namespace_id: int, parent: UUID, part: UUID, radi
     return [row[0] for row in conn.execute(_SIBLINGS, values).fetchall()]
 
 
-def snippets(
-    conn: Connection, namespace_id: int, ids: Sequence[UUID], chars: int
-) -> dict[UUID, tuple[str, str, int | None]]:
-    """Title, beginning of the text and position by id.
+@dataclass(frozen=True, slots=True)
+class Glimpse:
+    """A part as evidence shows it; `text` is the beginning of its content."""
 
-    Args: chars: read of each text, at least.
+    title: str
+    text: str
+    position: int | None
+    properties: Mapping[str, Any]
+
+
+def glimpses(conn: Connection, namespace_id: int, ids: Sequence[UUID], chars: int) -> dict[UUID, Glimpse]:
+    """Parts by id, with the beginning of their text.
+
+    Args: chars: read of each text, at most.
     """
     rows = conn.execute(_SNIPPETS, {"ns": namespace_id, "ids": list(ids), "chars": chars}).fetchall()
-    return {row[0]: (row[1], row[2], row[3]) for row in rows}
+    return {row[0]: Glimpse(*row[1:]) for row in rows}
 
 
 def _object(row: Sequence[Any]) -> Object:

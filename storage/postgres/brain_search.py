@@ -11,10 +11,10 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 from pgvector import HalfVector
-from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.brain.bm25 import K1, B
 from isotherm.pipeline.brain.filters import Filters
+from isotherm.storage.postgres.brain_filters import allowed as _allowed
 from isotherm.storage.postgres.pool import Connection
 
 # Postings of the rarest words that propose candidates; all words are scored for those.
@@ -100,7 +100,6 @@ LEFT JOIN (best JOIN brain_objects AS r
            ON r.key = best.object_key AND r.namespace_id = %(ns)s AND r.deleted_at IS NULL) ON true
 ORDER BY best.score DESC, r.key"""
 
-_ALLOWED = "r.namespace_id = %(ns)s AND r.deleted_at IS NULL"
 _OF_MODEL = "r.vector_model = %(model)s AND r.vector_dim = {dimension}"
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM brain_objects AS r WHERE {allowed} LIMIT %(most)s) AS bounded"
 
@@ -252,27 +251,3 @@ def _rows(rows: Sequence[tuple[Any, ...]]) -> tuple[Found, ...]:
 def _counted(conn: Connection, allowed: str, values: dict[str, Any]) -> int:
     row = conn.execute(_COUNT.format(allowed=allowed), {**values, "most": EXACT + 1}).fetchone()
     return int(row[0]) if row else 0
-
-
-def _allowed(namespace_id: int, filters: Filters) -> tuple[str, dict[str, Any]]:
-    """SQL that keeps live rows of the namespace inside the filters, and its parameters."""
-    values: dict[str, Any] = {"ns": namespace_id}
-    tests = [_ALLOWED]
-    if filters.scope_ids is not None:
-        tests.append("(r.id = ANY(%(scope)s) OR r.parent_id = ANY(%(scope)s))")
-        values["scope"] = list(filters.scope_ids)
-    own = []
-    if filters.kinds:
-        own.append("{row}.kind = ANY(%(kinds)s)")
-        values["kinds"] = list(filters.kinds)
-    for number, alternatives in enumerate(filters.alternatives()):
-        names = [f"property_{number}_{n}" for n in range(len(alternatives))]
-        values |= {name: Jsonb(value) for name, value in zip(names, alternatives, strict=True)}
-        own.append("(" + " OR ".join(f"{{row}}.properties @> %({name})s" for name in names) + ")")
-    tests += [f"({test.format(row='r')} OR {_PARENT.format(test=test.format(row='o'))})" for test in own]
-    return " AND ".join(tests), values
-
-
-# A part satisfies a filter by its parent too.
-_PARENT = """EXISTS (SELECT 1 FROM brain_objects AS o
-    WHERE o.namespace_id = %(ns)s AND o.id = r.parent_id AND o.deleted_at IS NULL AND {test})"""

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+import numpy as np
+from numpy.typing import NDArray
+
 from isotherm.pipeline.brain import writing
+from isotherm.pipeline.brain.errors import ObjectNotFoundError, RevisionConflictError
 from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.brain.writing import Change, PutPlan, StoredRow
-from isotherm.pipeline.errors import RejectedError, TransientError
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MIRROR
-from isotherm.storage.postgres import brain_words, operations, outbox, steps
+from isotherm.storage.postgres import brain_vectors, brain_words, operations, outbox, steps
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
-from isotherm.storage.postgres.steps import NewStep
+from isotherm.storage.postgres.steps import FOR_EVER, NewStep
 from isotherm.storage.postgres.tier_write import Patience
 
 # One step of embedding takes seconds, so that a killed worker loses little.
 EMBED_BATCH = 64
-# A graph that is away is waited for without end.
-_FOR_EVER = timedelta(days=36_500)
-
 _COLUMNS = """r.key, r.id, r.kind, r.title, r.summary, r.content, r.content_type, r.properties, r.parent_id, r.position,
               r.revision, r.index_sha256, r.terms, r.length, r.vector_state, r.deleted_at IS NOT NULL"""
 _NAMES = ("key", "id", "kind", "title", "summary", "content", "content_type", "properties", "parent_id", "position",
@@ -85,7 +86,8 @@ class Put:
     """What a put needs.
 
     Args: place: where; objects: cleaned, each id once; replace_parts: take out parts that are not given again; embeds:
-        whether anything makes vectors; now: the time of the write.
+        whether anything makes vectors; now: the time of the write; vectors: those that are made already, of unit length, by
+        the hash of their index text, and the model that made them.
     """
 
     place: Place
@@ -93,6 +95,8 @@ class Put:
     replace_parts: bool
     embeds: bool
     now: datetime
+    vectors: Mapping[bytes, NDArray[np.float16]] = field(default_factory=dict)
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,8 @@ def put(conn: Connection, new: NewOperation, wanted: Put, patience: Patience) ->
     parts = _locked(conn, _LOCK_PARTS, ns, parents) if parents else []
     plan = writing.plan_put(wanted.objects, stored, parts, replace_parts=wanted.replace_parts)
     unembedded = _write(conn, wanted, plan)
+    if wanted.vectors:
+        unembedded = brain_vectors.write_known(conn, ns, unembedded, wanted.vectors, wanted.model)
     first_class = [n.id for n in wanted.objects if n.parent_id is None]
     messages = _begin(conn, new, _put_steps(unembedded if wanted.embeds else [], first_class), patience)
     return Written(new.id, new=True, messages=messages, written=len(plan.changes), removed=len(plan.removed))
@@ -145,9 +151,9 @@ def soft_delete(
         return Written(operation.id, new=False)
     rows = [row for row in _locked(conn, _LOCK, place.namespace_id, list(ids)) if not row.deleted]
     if missing := set(ids) - {row.id for row in rows}:
-        raise RejectedError(f"no object {min(missing)} in this namespace")
+        raise ObjectNotFoundError(f"no object {min(missing)} in this namespace")
     if expected_revision is not None and any(row.revision != expected_revision for row in rows):
-        raise RejectedError(f"object {rows[0].id} has revision {rows[0].revision}, not {expected_revision}")
+        raise RevisionConflictError(f"object {rows[0].id} has revision {rows[0].revision}, not {expected_revision}")
     first_class = [row.id for row in rows if row.parent_id is None]
     named = {row.id for row in rows}
     rows += [row for row in _locked(conn, _LOCK_PARTS, place.namespace_id, first_class) if row.id not in named]
@@ -157,6 +163,14 @@ def soft_delete(
     brain_words.add_statistics(conn, place.namespace_id, writing.statistics(plan))
     messages = _begin(conn, new, _put_steps([], first_class), patience)
     return Written(new.id, new=True, messages=messages, removed=len(rows))
+
+
+def begin_embedding(
+    conn: Connection, new: NewOperation, keys: Sequence[int], patience: Patience
+) -> tuple[Message, ...]:
+    """Write an operation that gives rows their vectors, and its messages."""
+    operations.create(conn, new)
+    return _begin(conn, new, _embed_steps(keys), patience)
 
 
 def begin_mirror(conn: Connection, new: NewOperation, edge_keys: Sequence[int], patience: Patience) -> Written:
@@ -240,14 +254,17 @@ def _remove(conn: Connection, plan: PutPlan, now: datetime) -> None:
 
 def _put_steps(unembedded: Sequence[int], first_class: Sequence[UUID]) -> list[NewStep]:
     """The mirror always runs, since a repeated put repairs a graph that lost something."""
-    batches = [list(unembedded[at : at + EMBED_BATCH]) for at in range(0, len(unembedded), EMBED_BATCH)]
-    found = [NewStep(BRAIN_EMBED, {"keys": batch}, str(number)) for number, batch in enumerate(batches)]
-    return [*found, NewStep(BRAIN_MIRROR, {"ids": [str(i) for i in first_class], "edges": []})]
+    return [*_embed_steps(unembedded), NewStep(BRAIN_MIRROR, {"ids": [str(i) for i in first_class], "edges": []})]
+
+
+def _embed_steps(keys: Sequence[int]) -> list[NewStep]:
+    batches = [list(keys[at : at + EMBED_BATCH]) for at in range(0, len(keys), EMBED_BATCH)]
+    return [NewStep(BRAIN_EMBED, {"keys": batch}, str(number)) for number, batch in enumerate(batches)]
 
 
 def _begin(conn: Connection, new: NewOperation, wanted: Sequence[NewStep], patience: Patience) -> tuple[Message, ...]:
     messages = []
-    for stage, retry_for in ((BRAIN_EMBED, patience.retry_for), (BRAIN_MIRROR, _FOR_EVER)):
+    for stage, retry_for in ((BRAIN_EMBED, patience.retry_for), (BRAIN_MIRROR, FOR_EVER)):
         mine = [step for step in wanted if step.stage == stage]
         if not mine:
             continue

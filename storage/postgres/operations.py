@@ -9,8 +9,9 @@ from typing import Any
 from uuid import UUID
 
 from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.stages import ENDLESS
 from isotherm.storage.postgres.pool import Connection
-from isotherm.storage.postgres.steps import READY
+from isotherm.storage.postgres.steps import FOR_EVER, READY
 
 _COLUMNS = """o.id, o.kind, o.state, o.bank_id, o.namespace_id, o.trace_id, o.result, o.error,
               o.created_at, o.started_at, o.finished_at"""
@@ -46,7 +47,8 @@ _RETRY = """
 WITH again AS (
     UPDATE operation_steps AS s
     SET state = 'pending', attempts = 0, waits = 0, not_before = now(), nudges = 0, nudge_at = now() + %(nudge)s,
-        retry_until = now() + %(retry_for)s, lease_until = NULL, finished_at = NULL
+        retry_until = now() + CASE WHEN stage = ANY(%(endless)s) THEN %(for_ever)s ELSE %(retry_for)s END,
+        lease_until = NULL, finished_at = NULL
     WHERE operation_id = %(id)s AND state IN ('failed', 'dead', 'cancelled')
     RETURNING s.id, s.stage, s.operation_id
 ), opened AS (
@@ -59,7 +61,7 @@ SELECT id, stage FROM again ORDER BY id"""
 _REOPEN = f"""
 UPDATE operation_steps AS s
 SET state = 'pending', attempts = 0, waits = 0, not_before = now(), nudges = 0, nudge_at = now() + %(nudge)s,
-    retry_until = now() + %(retry_for)s, finished_at = NULL
+    retry_until = now() + CASE WHEN stage = ANY(%(endless)s) THEN %(for_ever)s ELSE %(retry_for)s END, finished_at = NULL
 WHERE s.operation_id = %(id)s AND s.state = 'done' AND NOT ({READY})
 RETURNING s.id, s.stage"""
 
@@ -218,7 +220,13 @@ def reopen(
     """
     conn.execute("SELECT 1 FROM operations WHERE id = %s FOR NO KEY UPDATE", (operation_id,))
     known = get(conn, operation_id)
-    values = {"id": operation_id, "nudge": nudge_after, "retry_for": retry_for}
+    values = {
+        "id": operation_id,
+        "nudge": nudge_after,
+        "retry_for": retry_for,
+        "endless": list(ENDLESS),
+        "for_ever": FOR_EVER,
+    }
     rows = conn.execute(_RETRY, values).fetchall()
     if not rows:
         raise RejectedError(f"operation {operation_id} is {known.state}: it has no failed, dead or cancelled step")

@@ -16,6 +16,9 @@ from isotherm.pipeline.stages import STAGES
 from isotherm.pipeline.work import StepState
 from isotherm.storage.postgres.pool import Connection
 
+# How long a stage without end may wait.
+FOR_EVER = timedelta(days=36_500)
+
 # A step waits while any step it names, by stage or by stage and unit, is not final.
 READY = """NOT EXISTS (
     SELECT 1 FROM operation_steps AS w
@@ -48,6 +51,28 @@ WITH claimed AS (
 SELECT c.id, c.operation_id, c.stage, c.unit, c.input, c.attempts, c.token, c.answer, c.waits,
        o.bank_id, o.namespace_id, o.trace_id FROM claimed AS c JOIN operations AS o ON o.id = c.operation_id
 """
+
+# Steps that nobody has tried yet, and that may run with another one of their stage. Those that failed once run alone, so
+# that one that breaks its runner cannot take others with it.
+_CLAIM_MORE = f"""
+WITH chosen AS (
+    SELECT s.id FROM operation_steps AS s
+    WHERE s.queue = %(queue)s AND s.stage = %(stage)s AND s.state = 'pending' AND s.attempts = 0 AND s.not_before <= now()
+      AND {READY}
+    ORDER BY s.nudge_at, s.id LIMIT %(limit)s FOR NO KEY UPDATE OF s SKIP LOCKED
+), claimed AS (
+    UPDATE operation_steps AS s
+    SET state = 'running', token = token + 1, attempts = 1, owner = %(owner)s, lease_until = now() + %(lease)s,
+        started_at = coalesce(started_at, now())
+    FROM chosen WHERE s.id = chosen.id
+    RETURNING s.id, s.operation_id, s.stage, s.unit, s.input, s.attempts, s.token, s.answer, s.waits
+), begun AS (
+    UPDATE operations AS o SET state = 'running', started_at = now()
+    FROM claimed WHERE o.id = claimed.operation_id AND o.state = 'accepted'
+)
+SELECT c.id, c.operation_id, c.stage, c.unit, c.input, c.attempts, c.token, c.answer, c.waits,
+       o.bank_id, o.namespace_id, o.trace_id
+FROM claimed AS c JOIN operations AS o ON o.id = c.operation_id ORDER BY c.id"""
 
 _STATE = "SELECT state, receipt FROM operation_steps WHERE id = %s"
 
@@ -184,6 +209,12 @@ def claim(conn: Connection, step_id: int, *, owner: str, lease: timedelta, cap: 
     if state in {StepState.PENDING, StepState.RUNNING}:
         raise NotReadyError(f"step {step_id} is {state}: owned, waiting or not due")
     raise AlreadyDoneError(step_id, state, receipt)
+
+
+def claim_more(conn: Connection, stage: str, *, owner: str, lease: timedelta, limit: int) -> list[ClaimedStep]:
+    """Take steps of a stage that nobody has tried yet, in the order in which they wait; never one that is locked."""
+    values = {"queue": STAGES[stage].value, "stage": stage, "owner": owner, "lease": lease, "limit": limit}
+    return [ClaimedStep(*row) for row in conn.execute(_CLAIM_MORE, values).fetchall()]
 
 
 def renew(conn: Connection, step: ClaimedStep, lease: timedelta) -> bool:

@@ -15,6 +15,7 @@ from rich.padding import Padding
 
 from isotherm import storage
 from isotherm.pipeline.brain import object_lines
+from isotherm.pipeline.brain.answers import Answer, Result
 from isotherm.pipeline.brain.graph_port import Direction
 from isotherm.pipeline.brain.links import NewLink
 from isotherm.pipeline.brain.object_lines import BadLine
@@ -23,7 +24,7 @@ from isotherm.pipeline.brain.promotion import snippet
 from isotherm.pipeline.brain.split import split, title_of
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
-from isotherm.storage.brain import Answer, Expanded, Related, Result
+from isotherm.storage.brain_expand import Expanded, Related
 from isotherm.tasks import produce_brain, producers
 from isotherm.tasks.commands.output import (
     Exit,
@@ -261,7 +262,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "score": result.score,
         "legs": {
             name: {"score": share.score, "rank": share.rank, "added": share.added}
-            for name, share in result.best.shares.items()
+            for name, share in result.shares.items()
         },
         "evidence": [
             {"id": e.part_id, "title": e.title, "snippet": e.snippet, "score": e.score, "position": e.position}
@@ -274,7 +275,7 @@ def show_answer(query: str, answer: Answer) -> None:
     """Print an answer, best first, each object with what each leg added and the parts that speak for it."""
     out.print(f"\n[bold]{clip(query, 120)}[/bold]")
     for result in answer.results:
-        legs = ", ".join(f"{name} {share.added:.2f}" for name, share in sorted(result.best.shares.items()))
+        legs = ", ".join(f"{name} {share.added:.2f}" for name, share in sorted(result.shares.items()))
         out.print(
             f"  [bold]{result.score:.3f}[/bold]  {clip(result.object.title or '-', 80)}  "
             f"[dim]{escape(result.object.kind)} {result.object.id} · {legs}[/dim]",

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from isotherm.pipeline.brain.drift import Digest
 from isotherm.pipeline.brain.graph_port import (
+    Budget,
     Counts,
     Direction,
     EdgeTombstone,
@@ -203,3 +205,93 @@ def test_messages_in_any_order_and_number_leave_one_graph(
         wanted = model.neighbors(here, [A, B, C], labels, direction, 10)
         assert graph.neighbors(here, [A, B, C], labels, direction, 10) == wanted
     graph.clear(here)
+
+
+def test_brain_weak_19_a_walk_of_several_hops_is_the_same_everywhere(graph: GraphPort) -> None:
+    names = [UUID(int=n) for n in range(1, 30)]
+    edges = [edge(a, b, label) for a, b, label in zip(names, names[1:], itertools.cycle(["about", "Likes", "owns"]))]
+    edges += [edge(names[0], each, "about") for each in names[5:15]] + [edge(names[20], names[2], "owns")]
+    graph.upsert(NS, [node(each) for each in names], edges)
+    graph.upsert(OTHER, [], [edge(names[0], UUID(int=99))])
+    graph.remove(NS, [Tombstone(names[6], 2)])
+    model = MemoryGraph()
+    model.upsert(NS, [node(each) for each in names], edges)
+    model.remove(NS, [Tombstone(names[6], 2)])
+    for hops, calls, most in itertools.product((1, 2, 3, 4), (0, 1, 4, 64), (1, 3, 50)):
+        for labels, direction in itertools.product((None, ["ABOUT", "likes"], []), Direction):
+            budget = Budget(hops, calls, most)
+            wanted = model.walk(NS, [names[0], names[20]], labels, direction, budget)
+            found = graph.walk(NS, [names[0], names[20]], labels, direction, budget)
+            assert {k: list(v) for k, v in found.steps.items()} == {k: list(v) for k, v in wanted.steps.items()}
+            assert found.truncated == wanted.truncated, (budget, labels, direction)
+
+
+def test_brain_h2_objects_are_found_by_words_in_their_own_namespace_only(graph: GraphPort) -> None:
+    assert graph.object_search
+    texts = {A: "Acme deal\nnegotiation", B: "Noise deal", C: "unrelated words here"}
+    graph.upsert(
+        NS, [GraphNode(key, 1, "Deal" if key != C else "Note", "", text=said) for key, said in texts.items()], []
+    )
+    graph.upsert(OTHER, [GraphNode(D, 1, "Deal", "", text="Acme deal negotiation")], [])
+    found = graph.search_text(NS, "Negotiations about the ACME deal", 10)
+    assert [hit.id for hit in found] == [A, B]
+    assert found[0].score > found[1].score > 0
+    assert [hit.id for hit in graph.search_text(NS, "deal", 1)] == [B]
+    assert graph.search_text(NS, "words deal", 10, kinds=["Note"])[0].id == C
+    for query, limit, kinds in (("", 10, None), ("the", 10, None), ("deal", 0, None), ("deal", 10, [])):
+        assert graph.search_text(NS, query, limit, kinds) == []
+    graph.remove(NS, [Tombstone(A, 2)])
+    assert [hit.id for hit in graph.search_text(NS, "acme deal", 10)] == [B]
+    graph.upsert(NS, [GraphNode(B, 2, "Deal", "", text="other")], [])
+    assert graph.search_text(NS, "acme deal", 10) == []
+
+
+def test_objects_are_found_by_a_vector_of_the_same_model(graph: GraphPort) -> None:
+    def seen(key: UUID, vector: tuple[float, ...], model: str = "m", kind: str = "Deal") -> GraphNode:
+        return GraphNode(key, 1, kind, "", vector=vector, vector_model=model)
+
+    graph.upsert(
+        NS, [seen(A, (1, 0, 0)), seen(B, (0.6, 0.8, 0), kind="Note"), seen(C, (1, 0, 0), "other"), node(D)], []
+    )
+    graph.upsert(OTHER, [seen(D, (1, 0, 0))], [])
+    found = graph.search_vector(NS, (1, 0, 0), "m", 10)
+    assert [hit.id for hit in found] == [A, B]
+    assert [hit.score for hit in found] == pytest.approx([1, 0.6], abs=1e-3)
+    assert [hit.id for hit in graph.search_vector(NS, (1, 0, 0), "m", 10, kinds=["Note"])] == [B]
+    assert graph.search_vector(NS, (-1, 0, 0), "m", 10) == []
+    assert graph.search_vector(NS, (0, 0, 0), "m", 10) == []
+    assert graph.search_vector(NS, (1, 0), "m", 10) == []
+    graph.upsert(NS, [GraphNode(A, 2, "Deal", "")], [])
+    assert [hit.id for hit in graph.search_vector(NS, (1, 0, 0), "m", 10)] == [B]
+
+
+def test_brain_l1_edges_are_found_by_the_words_of_their_notes(graph: GraphPort) -> None:
+    assert graph.edge_search
+    edges = [edge(A, B, "references", note="risk budget concern"), edge(A, C, "references", note="something else"),
+             edge(A, D, "about", note="budget")]  # fmt: skip
+    graph.upsert(NS, [node(A), node(B)], edges)
+    graph.upsert(OTHER, [], [edge(A, B, "references", note="budget")])
+    assert [hit.key for hit in graph.search_edges(NS, "references", "budgets", 10)] == [EdgeKey(A, B, "references")]
+    assert [hit.key for hit in graph.search_edges(NS, "References", "budget", 10)] == [EdgeKey(A, B, "references")]
+    assert graph.search_edges(NS, "references", "nothing", 10) == []
+    graph.upsert(NS, [], [edge(A, B, "references", 2, note="changed")])
+    assert graph.search_edges(NS, "references", "budget", 10) == []
+    graph.remove(NS, [Tombstone(B, 2)])
+    assert graph.search_edges(NS, "references", "changed", 10) == []
+
+
+def test_what_is_held_can_be_compared_and_discarded(graph: GraphPort) -> None:
+    model = MemoryGraph()
+    for each in (graph, model):
+        each.upsert(NS, [node(A, 3), node(B)], [edge(A, B, "Straße"), edge(B, A, revision=4)])
+        each.remove(NS, [Tombstone(C, 2)], [EdgeTombstone(EdgeKey(B, C, "about"), 7)])
+    assert graph.digest(NS) == model.digest(NS)
+    assert graph.held(NS, range(256)) == model.held(NS, range(256))
+    assert graph.digest(OTHER) == Digest()
+    assert graph.namespaces() == [NS]
+    graph.discard(NS, [A], [EdgeKey(B, A, "about")])
+    assert graph.digest(NS) != model.digest(NS)
+    assert graph.upsert(NS, [node(A, 3)], [edge(B, A, revision=4)]) == Counts(1, 1)
+    assert graph.digest(NS) == model.digest(NS)
+    graph.clear(NS)
+    assert graph.namespaces() == []

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from brain_kit import KNOWLEDGE, OTHER, check_brain, new, settle, uid
 
+from isotherm.pipeline.brain.config import EngineConfig
+from isotherm.pipeline.brain.errors import RecipeNameRequiredError, RecipeNotFoundError
 from isotherm.pipeline.brain.expand import Mode
-from isotherm.pipeline.brain.graph_port import Direction, GraphPort
+from isotherm.pipeline.brain.graph_port import Direction, GraphEdge, GraphPort
+from isotherm.pipeline.brain.links import EdgeKey
 from isotherm.pipeline.brain.objects import namespace_uuid
+from isotherm.pipeline.brain.recipes import ExpandRecipe
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.storage.models import factory
 from isotherm.storage.postgres.pool import connection, fetch_all
@@ -16,7 +22,7 @@ from isotherm.tasks.produce_brain import expand, link, put_many, soft_delete, un
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from isotherm.storage.brain import Expanded
+    from isotherm.storage.brain_expand import Expanded
     from isotherm.storage.opened import Storage
 
 
@@ -55,8 +61,10 @@ def test_brain_e01_children_come_in_order_without_content() -> None:
     assert expand(KNOWLEDGE, uid(1), limit=2).truncated
 
 
-def test_brain_e02_a_part_comes_with_its_parent_and_its_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("isotherm.storage.brain.SIBLINGS", 1)
+def test_brain_e02_a_part_comes_with_its_parent_and_its_siblings(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory.brain, "config", EngineConfig(sibling_radius=1))
     put_many(KNOWLEDGE, [new(1, "P"), *[new(n, "", "x", parent=1, position=n) for n in range(2, 9)]])
     found = expand(KNOWLEDGE, uid(5))
     assert (found.mode, ids(found)) == (Mode.NEIGHBORHOOD, [1, 4, 5, 6])
@@ -157,7 +165,7 @@ def test_brain_e10_a_graph_out_of_reach_degrades_to_parts_when_they_were_asked_f
 
     put_many(KNOWLEDGE, [new(1, "a"), new(2, "", "x", parent=1)])
     settle()
-    monkeypatch.setattr(type(graph), "neighbors", away)
+    monkeypatch.setattr(type(graph), "walk", away)
     found = expand(KNOWLEDGE, uid(1), ["contains", "references"])
     assert (found.mode, ids(found), found.degraded) == (Mode.CHILDREN, [2], ("graph",))
     with pytest.raises(UnavailableError):
@@ -167,3 +175,96 @@ def test_brain_e10_a_graph_out_of_reach_degrades_to_parts_when_they_were_asked_f
 def test_brain_e09_an_object_that_is_not_there_cannot_be_expanded() -> None:
     with pytest.raises(RejectedError, match="no object"):
         expand(KNOWLEDGE, uid(1))
+
+
+def chain(*numbers: int, label: str = "references") -> None:
+    for source, target in itertools.pairwise(numbers):
+        link(KNOWLEDGE, uid(source), uid(target), label)
+
+
+def depths(found: Expanded) -> dict[int, int]:
+    return {item.object.id.int - (1 << 100): item.depth for item in found.items}
+
+
+def test_brain_e08_no_walk_leads_through_what_cannot_be_seen(graph: GraphPort) -> None:
+    put_many(KNOWLEDGE, [new(n, f"o{n}") for n in (1, 2, 3, 5)])
+    put_many(OTHER, [new(4, "bridge")])
+    chain(1, 2, 3)
+    settle()
+    name = namespace_uuid(KNOWLEDGE)
+    bridge = [GraphEdge(EdgeKey(uid(1), uid(4), "references"), 1), GraphEdge(EdgeKey(uid(4), uid(5), "references"), 1)]
+    graph.upsert(name, [], bridge)
+    found = expand(KNOWLEDGE, uid(1), ["references"], hops=2)
+    assert depths(found) == {2: 1, 3: 2}
+    assert [r.edge.key.source for item in found.items for r in item.relations] == [uid(1), uid(2)]
+    soft_delete(KNOWLEDGE, uid(2))
+    assert depths(expand(KNOWLEDGE, uid(1), ["references"], hops=2)) == {}
+
+
+def test_brain_weak_20_every_budget_that_is_spent_is_told(memory: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    put_many(KNOWLEDGE, [new(n, f"o{n}") for n in range(1, 10)])
+    chain(*range(1, 10))
+    settle()
+    whole = expand(KNOWLEDGE, uid(1), None, hops=4, direction=Direction.OUT)
+    assert (depths(whole), whole.truncated) == ({2: 1, 3: 2, 4: 3, 5: 4}, False)
+    cut = expand(KNOWLEDGE, uid(1), None, hops=5, direction=Direction.OUT)
+    assert (depths(cut), cut.truncated) == (depths(whole), True)
+    monkeypatch.setattr(memory.brain, "config", EngineConfig(max_graph_calls=2, max_expand_hops=8))
+    spent = expand(KNOWLEDGE, uid(1), None, hops=8, direction=Direction.OUT)
+    assert (depths(spent), spent.truncated) == ({2: 1, 3: 2}, True)
+    few = expand(KNOWLEDGE, uid(1), None, hops=2, limit=1, direction=Direction.OUT)
+    assert (depths(few), few.truncated) == ({2: 1}, True)
+
+
+def test_brain_e12_who_is_around_two_objects_is_told_with_the_first(memory: Storage) -> None:
+    put_many(KNOWLEDGE, [new(n, f"o{n}") for n in range(1, 5)])
+    put_many(KNOWLEDGE, [new(5, "", "part", parent=1)])
+    for source, target in ((1, 3), (2, 3), (2, 4)):
+        link(KNOWLEDGE, uid(source), uid(target), "references")
+    settle()
+    seeds = [uid(1), uid(99), uid(2), uid(1)]
+    found = memory.brain.expand_many(KNOWLEDGE, seeds, ["references"], direction=Direction.OUT)
+    assert {item.object.id: item.seed_id for item in found.items} == {uid(3): uid(1), uid(4): uid(2)}
+    found = memory.brain.expand_many(KNOWLEDGE, seeds, ["references"], containment=True)
+    assert [item.object.id for item in found.items] == [uid(5), uid(3), uid(4)]
+    found = memory.brain.expand_many(KNOWLEDGE, seeds, ["references"], most=1, direction=Direction.OUT)
+    assert (len(found.items), found.truncated) == (1, True)
+    assert memory.brain.expand_many(KNOWLEDGE, [], None).items == ()
+    assert memory.brain.expand_many(OTHER, seeds, None).items == ()
+
+
+def test_brain_e13_e14_a_recipe_is_an_expand_with_a_name(memory: Storage) -> None:
+    engine = memory.brain
+    put_many(KNOWLEDGE, [new(1, "a"), new(2, "b"), new(3, "c"), new(4, "", "part", parent=1)])
+    chain(1, 2, 3)
+    settle()
+    engine.register_expand_recipe(ExpandRecipe(" two_hop ", ("references",), hops=2))
+    engine.register_expand_recipe(ExpandRecipe("parts", containment=True))
+    assert ids(engine.expand_by_recipe(KNOWLEDGE, uid(1), "two_hop")) == [2, 3]
+    assert ids(engine.expand_by_recipe(KNOWLEDGE, uid(1), "two_hop", limit=1)) == [2]
+    assert ids(engine.expand_by_recipe(KNOWLEDGE, uid(1), "parts")) == [4]
+    assert engine.recipes.names() == ["parts", "two_hop"]
+    with pytest.raises(RecipeNotFoundError):
+        engine.expand_by_recipe(KNOWLEDGE, uid(1), "unknown")
+    with pytest.raises(RecipeNameRequiredError):
+        engine.register_expand_recipe(ExpandRecipe("  "))
+
+
+def test_an_expand_of_three_hops_takes_three_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_many(KNOWLEDGE, [new(n, f"o{n}") for n in range(1, 41)])
+    for n in range(1, 14):
+        for peer in (3 * n - 1, 3 * n, 3 * n + 1):
+            link(KNOWLEDGE, uid(n), uid(peer), "references")
+    settle()
+    expand(KNOWLEDGE, uid(1), ["references"], hops=3)
+    asked: list[str] = []
+    execute = psycopg.Connection.execute
+
+    def counted(self: psycopg.Connection, query: Any, *args: Any, **more: Any) -> Any:
+        asked.append(str(query))
+        return execute(self, query, *args, **more)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", counted)
+    found = expand(KNOWLEDGE, uid(1), ["references"], hops=3, direction=Direction.OUT, limit=100)
+    assert len(found.items) == 39
+    assert sum(query.lstrip().upper().startswith(("SELECT", "WITH")) for query in asked) == 3, asked

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from isotherm.pipeline import text
 from isotherm.pipeline.brain import bm25
+from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.fusion import Fusion
@@ -120,7 +121,7 @@ def test_brain_s05_by_ranks_each_leg_counts_the_same(memory: Storage) -> None:
     assert {r.object.title: pytest.approx(r.score) for r in found} == {"Words": 1 / 61, "Sense": 1 / 61}
 
 
-def test_brain_s06_scope_ids_limit_to_documents_and_their_parts_and_none_means_nothing() -> None:
+def test_brain_s06_weak_06_scope_ids_limit_to_documents_and_their_parts_and_none_means_nothing() -> None:
     """The original took an empty list, or one of nil ids, for no limit at all."""
     put_many(KNOWLEDGE, [new(1, "P1"), new(2, "", "same", parent=1), new(3, "P2"), new(4, "", "same", parent=3)])
     assert titles(search(KNOWLEDGE, "same", scope_ids=[uid(1)])) == ["P1"]
@@ -183,7 +184,7 @@ def test_brain_w07_properties_are_found_as_plain_text() -> None:
         assert titles(search(KNOWLEDGE, query)) == ["Deal"]
 
 
-def test_age_never_buries_a_strong_match_unless_the_floor_is_zero() -> None:
+def test_brain_weak_12_age_never_buries_a_strong_match_unless_the_floor_is_zero() -> None:
     put_many(KNOWLEDGE, [new(1, "Old", "kelp kelp forest"), new(2, "New", "a long text about this and that and kelp")])
     with connection() as conn:
         conn.execute("UPDATE brain_objects SET updated_at = now() - interval '2 years' WHERE title = 'Old'")
@@ -205,8 +206,8 @@ def test_what_one_leg_finds_the_other_one_scores_too(memory: Storage, monkeypatc
     factory.use_embedder(memory.settings, Told(kelp=1, algae=1, moss=2))
     put_many(KNOWLEDGE, [new(1, "kelp and stone"), new(2, "algae"), new(3, "moss and stone")])
     settle()
-    monkeypatch.setattr("isotherm.storage.brain._CANDIDATES", 1)
-    monkeypatch.setattr("isotherm.storage.brain._PER_WANTED", 1)
+    monkeypatch.setattr("isotherm.storage.brain_find._PER_WANTED", 1)
+    monkeypatch.setattr(memory.brain._finder, "_config", EngineConfig(candidate_k=1))
     shares = {r.object.title: set(r.best.shares) for r in search(KNOWLEDGE, "algae stone", limit=1).results}
     assert shares == {"algae": {"lexical", "vector"}}
 

@@ -1,0 +1,261 @@
+"""The searches of the engine: legs asked, joined, aged, promoted, reranked, and kept for later pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from isotherm.pipeline import text
+from isotherm.pipeline.brain.answers import Answer, Evidence, Reranker, Result, reranked, with_page
+from isotherm.pipeline.brain.config import EngineConfig
+from isotherm.pipeline.brain.decay import Decay
+from isotherm.pipeline.brain.filters import Filters
+from isotherm.pipeline.brain.fusion import Fusion, fuse
+from isotherm.pipeline.brain.objects import namespace_uuid
+from isotherm.pipeline.brain.promotion import Hit, Promoted, promote
+from isotherm.pipeline.brain.result_sets import Kept, KeptPart, ResultSet, SearchContext, cursor
+from isotherm.pipeline.brain.snippets import READ_CHARS, snippet_around
+from isotherm.pipeline.errors import RejectedError, TransientError
+from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.ports import Embedder
+from isotherm.storage.postgres import brain_exact, brain_read, brain_search
+from isotherm.storage.postgres.brain_search import Found, Leg, Near
+from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres.pool import Connection, connection
+
+# Candidates for each object wanted, and how many more when they stand for too few.
+_PER_WANTED = 4
+# Words of a query that are looked up; a longer text is a document, not a question.
+_QUERY_TERMS = 64
+_MOST_CANDIDATES = 4_000
+# What being called just so adds to a score: more than all legs together, and out of reach of age.
+_EQUAL = 10.0
+_LEXICAL, _VECTOR, _ALIKE, _SAME, _RERANK = "lexical", "vector", "alike", "equal", "rerank"
+
+Legs = Mapping[str, Leg]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A search on its way.
+
+    Args: verb: which one, for the snapshot; limit: objects of the page; context: keeps the rest, None when nobody asks.
+    """
+
+    namespace: Namespace
+    place: Place
+    verb: str
+    query: str
+    limit: int
+    filters: Filters
+    fusion: Fusion
+    decay: Decay
+    now: datetime
+    context: SearchContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer, and how many candidates each leg gave."""
+
+    answer: Answer
+    legs: Mapping[str, int]
+
+
+class Finder:
+    """Searches the namespace's rows. Args: embedder: makes the embedder of queries; reranker: None keeps the order."""
+
+    def __init__(
+        self, config: EngineConfig, embedder: Callable[[], Embedder | None], reranker: Reranker | None
+    ) -> None:
+        self._config, self._embedder, self._reranker = config, embedder, reranker
+
+    def search(self, asked: Asked) -> Page:
+        """By words and by meaning. Raises: TransientError when PostgreSQL is away; the model's too, if so configured."""
+        near, degraded = self._near(asked.query)
+        terms = text.terms(asked.query, _QUERY_TERMS)
+        with connection() as conn:
+            ns, filters = asked.place.namespace_id, asked.filters
+            small = filters.narrow and brain_search.is_small(conn, ns, filters)
+
+            def legs(k: int) -> dict[str, Leg]:
+                return _legs(conn, ns, terms, near, filters, k, small=small)
+
+            found, hits = self._enough(asked, legs)
+        return self._answer(asked, found, _aged(hits, asked), degraded)
+
+    def find_exact(self, asked: Asked, fields: Sequence[str]) -> Page:
+        """What is called just so first, then what is called nearly so or has the words."""
+        query, terms = asked.query.strip(), text.terms(asked.query, _QUERY_TERMS)
+        with connection() as conn:
+            ns, filters = asked.place.namespace_id, asked.filters
+            k = self._k(asked.limit)
+            equal = brain_exact.equal(conn, ns, query, filters, k, fields=fields)
+            as_id = brain_exact.canonical_uuid(query)
+            if as_id is not None:  # other ids are not nearly right
+                named = [row for row in equal if row.id == as_id] or equal
+                legs = {_SAME: Leg(tuple(named))}
+                hits = [Hit(row.id, row.parent_id, 1.0, row.updated_at) for row in named]
+            else:
+                small = filters.narrow and brain_search.is_small(conn, ns, filters)
+                legs = {
+                    _LEXICAL: brain_search.lexical(conn, ns, terms, filters, k, small=small),
+                    _ALIKE: brain_exact.alike(conn, ns, query, filters, k),
+                }
+                hits = _raised(_aged(_hits(legs, asked.fusion, self._config.rrf_k), asked), equal)
+                legs[_SAME] = Leg(equal)
+        return self._answer(asked, legs, hits, ())
+
+    def shown(self, place: Place, query: str, kept: Sequence[Kept]) -> tuple[Result, ...]:
+        """Kept objects as results; what is gone meanwhile is left out."""
+        with connection() as conn:
+            return _results(conn, place.namespace_id, query, kept, {})
+
+    def _near(self, query: str) -> tuple[Near | None, tuple[str, ...]]:
+        """The query as a vector; a model that is away or refuses it degrades the answer to words."""
+        try:
+            embedder = self._embedder()
+            if embedder is None:
+                return None, ()
+            return Near(embedder.model, embedder.embed([query])[0]), ()
+        except (TransientError, RejectedError):
+            if self._config.fail_on_embedder_error:
+                raise
+            return None, (_VECTOR,)
+
+    def _k(self, limit: int) -> int:
+        return max(self._config.candidate_k, _PER_WANTED * limit)
+
+    def _enough(self, asked: Asked, ask: Callable[[int], dict[str, Leg]]) -> tuple[dict[str, Leg], list[Hit]]:
+        """Ask the legs for more until their hits stand for enough objects: a document may have many parts."""
+        k = self._k(asked.limit)
+        while True:
+            legs = ask(k)
+            hits = _hits(legs, asked.fusion, self._config.rrf_k)
+            objects = {hit.parent_id or hit.id for hit in hits}
+            full = [name for name, leg in legs.items() if len(leg.found) >= k]
+            if len(objects) >= asked.limit or not full or k >= _MOST_CANDIDATES:
+                short = len(objects) < asked.limit
+                marked = {
+                    name: replace(leg, truncated=leg.truncated or (short and name in full))
+                    for name, leg in legs.items()
+                }
+                return marked, hits
+            k *= _PER_WANTED
+
+    def _answer(self, asked: Asked, legs: Legs, hits: Sequence[Hit], degraded: tuple[str, ...]) -> Page:
+        promoted = promote(hits, self._config.evidence_n)
+        cut = len(promoted) > self._config.max_result_set
+        kept = [_kept(each) for each in promoted[: self._config.max_result_set]]
+        kept, missing = self._reranked(asked, kept)
+        truncated = cut or any(leg.truncated for leg in legs.values())
+        best = {each.id: each.best for each in promoted}
+        with connection() as conn:
+            shown = _results(conn, asked.place.namespace_id, asked.query, kept[: asked.limit], best)
+        answer = Answer(shown, (*degraded, *missing), truncated)
+        return Page(_kept_for_later(asked, kept, answer), {name: len(leg.found) for name, leg in legs.items()})
+
+    def _reranked(self, asked: Asked, kept: list[Kept]) -> tuple[list[Kept], tuple[str, ...]]:
+        """The best objects in the order of the reranker; it may leave some out, and the rest follows as it was."""
+        if self._reranker is None or not kept:
+            return kept, ()
+        top = kept[: self._config.rerank_n]
+        with connection() as conn:
+            objects = brain_read.by_id(conn, asked.place.namespace_id, [each.id for each in top])
+        given = [objects[each.id] for each in top if each.id in objects]
+        try:
+            order = reranked([each.id for each in given], self._reranker.rerank(asked.query, given))
+        except TransientError:
+            return kept, (_RERANK,)
+        by_id = {each.id: each for each in top}
+        return [by_id[i] for i in order] + kept[self._config.rerank_n :], ()
+
+
+def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answer:
+    """Keep a search for later pages, when the caller keeps such."""
+    more = len(kept) > asked.limit
+    if asked.context is None:
+        return with_page(answer, None, None, has_more=more)
+    result_set = ResultSet(
+        uuid7(),
+        namespace_uuid(asked.namespace),
+        asked.verb,
+        asked.query,
+        tuple(kept),
+        asked.now,
+        answer.degraded,
+        answer.truncated,
+    )
+    asked.context.put(result_set)
+    following = cursor(result_set.id, asked.limit) if more else None
+    return with_page(answer, result_set.id, following, has_more=more)
+
+
+def _legs(
+    conn: Connection, ns: int, terms: Sequence[int], near: Near | None, filters: Filters, k: int, *, small: bool
+) -> dict[str, Leg]:
+    """What each leg proposes, and what it says of the proposals of the other."""
+    meaning = Leg() if near is None else brain_search.vectors(conn, ns, near, filters, k)
+    also = [row.key for row in meaning.found]
+    words = brain_search.lexical(conn, ns, terms, filters, k, small=small, also=also)
+    if near is None:
+        return {_LEXICAL: words}
+    more = [row.key for row in words.found if row.key not in set(also)]
+    others = brain_search.likeness(conn, ns, near, more) if more else ()
+    return {_LEXICAL: words, _VECTOR: replace(meaning, others=others)}
+
+
+def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
+    """Join the legs. For sums every leg scores what another one proposed; ranks are of what a leg proposed itself."""
+    shown = {name: (*leg.found, *(leg.others if fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
+    rows = {row.key: row for found in shown.values() for row in found}
+    ordered = {name: sorted(found, key=lambda row: (-row.score, row.key)) for name, found in shown.items()}
+    fused = fuse(
+        {name: [(row.key, row.score) for row in found] for name, found in ordered.items()}, fusion, rrf_k=rrf_k
+    )
+    return [
+        Hit(row.id, row.parent_id, one.score, row.updated_at, one.shares) for one in fused for row in (rows[one.key],)
+    ]
+
+
+def _aged(hits: Sequence[Hit], asked: Asked) -> list[Hit]:
+    return [replace(hit, score=asked.decay.apply(hit.score, hit.updated_at, asked.now)) for hit in hits]
+
+
+def _raised(hits: Sequence[Hit], equal: Sequence[Found]) -> list[Hit]:
+    """Hits that are called just so come first, found by the legs or not."""
+    called = {row.id for row in equal}
+    raised = [replace(hit, score=hit.score + _EQUAL) if hit.id in called else hit for hit in hits]
+    known = {hit.id for hit in hits}
+    return raised + [Hit(row.id, row.parent_id, _EQUAL, row.updated_at) for row in equal if row.id not in known]
+
+
+def _kept(each: Promoted) -> Kept:
+    return Kept(each.id, each.score, tuple(KeptPart(hit.id, hit.score) for hit in each.evidence))
+
+
+def _results(
+    conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit]
+) -> tuple[Result, ...]:
+    """Read objects and evidence again under the namespace; what is gone meanwhile is left out."""
+    objects = brain_read.by_id(conn, ns, [each.id for each in kept])
+    ids = [part.id for each in kept for part in each.evidence]
+    seen = brain_read.glimpses(conn, ns, ids, READ_CHARS) if ids else {}
+    words = text.words(query)[:_QUERY_TERMS]
+    return tuple(
+        Result(objects[each.id], each.score or 0.0, best.get(each.id), _evidence(each, seen, words))
+        for each in kept
+        if each.id in objects
+    )
+
+
+def _evidence(each: Kept, seen: Mapping[UUID, brain_read.Glimpse], words: Sequence[str]) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(part.id, one.title, snippet_around(one.text, words), part.score, one.position, dict(one.properties))
+        for part in each.evidence
+        if (one := seen.get(part.id)) is not None
+    )

@@ -1,0 +1,163 @@
+"""`graph`: how the graph compares with its truth, and the two ways to make them agree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+from rich.progress import Progress
+
+from isotherm import storage
+from isotherm.pipeline.brain.drift import BUCKETS
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.stages import Queue
+from isotherm.storage import brain_mirror
+from isotherm.storage.brain_mirror import Drift
+from isotherm.storage.postgres import brain_drift, namespaces, operations
+from isotherm.storage.postgres.brain_drift import Checked
+from isotherm.storage.postgres.pool import connection
+from isotherm.tasks import produce_brain
+from isotherm.tasks.commands.ingest import progress
+from isotherm.tasks.commands.output import Exit, JsonFlag, age, errors_as_sentences, out, print_json, ready, table
+
+app = typer.Typer(help="The graph of knowledge: status, drift, rebuild.", no_args_is_help=True)
+
+Agent = Annotated[str | None, typer.Option("--agent", "-a", help="Only this agent's; without it every agent's.")]
+Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer it belongs to.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A namespace as the commands show it."""
+
+    agent: str
+    tenant: str | None
+    objects: int
+    edges: int
+    different_objects: int
+    different_edges: int
+    discarded: int
+
+
+@app.command()
+def status(*, as_json: JsonFlag = False) -> None:
+    """Show which graph is in use, what waits for it, and when each namespace was last compared."""
+    with errors_as_sentences():
+        chosen = ready()
+        storage.open(chosen)
+        with connection() as conn:
+            waiting = sum(b.steps for b in operations.backlog(conn) if b.queue == Queue.GRAPH)
+            places = brain_drift.known(conn)
+            sizes = [brain_drift.counts(conn, place.namespace_id) for place in places]
+        if as_json:
+            found = [
+                {**_names(place), "objects": nodes, "edges": edges, "checked_at": place.checked_at,
+                 "repaired_objects": place.nodes, "repaired_edges": place.edges}
+                for place, (nodes, edges) in zip(places, sizes, strict=True)
+            ]  # fmt: skip
+            print_json({"graph": chosen.graph, "waiting": waiting, "namespaces": found})
+            return
+        out.print(f"graph: {chosen.graph}; {waiting} writes wait for it")
+        rows = [
+            (place.name.agent, place.name.tenant or "-", nodes, edges,
+             "never" if place.checked_at is None else age(place.checked_at), place.nodes + place.edges)
+            for place, (nodes, edges) in zip(places, sizes, strict=True)
+        ]  # fmt: skip
+        columns = ("agent", "tenant", "objects", "edges", "compared", "repaired then")
+        out.print(table("Graphs", columns, rows, right=(2, 3, 5)))
+
+
+@app.command()
+def drift(
+    *,
+    agent: Agent = None,
+    tenant: Tenant = None,
+    repair: Annotated[bool, typer.Option(help="Write again what differs.")] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Compare the graph with its truth and repair it. Exit code 4 when something differs and stays so."""
+    with errors_as_sentences():
+        lines = _each(agent, tenant, "comparing", _repaired if repair else _compared)
+        _show(lines, as_json=as_json)
+        if not repair and any(line.different_objects or line.different_edges for line in lines):
+            raise SystemExit(int(Exit.UNHEALTHY))
+
+
+@app.command()
+def rebuild(*, agent: Agent = None, tenant: Tenant = None, as_json: JsonFlag = False) -> None:
+    """Drop the graph and fill it again from the database; what is written meanwhile is in it too."""
+    with errors_as_sentences():
+        _show(_each(agent, tenant, "rebuilding", _rebuilt), as_json=as_json)
+
+
+class _Bar:
+    """The bar of one namespace."""
+
+    def __init__(self, bars: Progress, what: str, place: Checked) -> None:
+        self._bars = bars
+        self._id = bars.add_task(f"{what} {place.name.agent}", total=BUCKETS, unit="buckets")
+
+    def __call__(self, done: int) -> None:
+        self._bars.update(self._id, completed=done)
+
+
+_Action = Callable[[Checked, _Bar], Drift]
+
+
+def _compared(place: Checked, bar: _Bar) -> Drift:
+    found = brain_mirror.compare(storage.open().brain.graph, place.namespace_id, place.graph)
+    bar(BUCKETS)
+    return found
+
+
+def _repaired(place: Checked, bar: _Bar) -> Drift:
+    return brain_mirror.repair(storage.open().brain.graph, place.namespace_id, place.graph, told=bar)
+
+
+def _rebuilt(place: Checked, bar: _Bar) -> Drift:
+    return brain_mirror.rebuild(storage.open().brain.graph, place.namespace_id, place.graph, told=bar)
+
+
+def _each(agent: str | None, tenant: str | None, what: str, action: _Action) -> list[_Line]:
+    storage.open(ready())
+    lines = []
+    with progress() as bars:
+        for place in _places(agent, tenant):
+            found = action(place, _Bar(bars, what, place))
+            with connection() as conn:
+                objects, edges = brain_drift.counts(conn, place.namespace_id)
+            lines.append(
+                _Line(place.name.agent, place.name.tenant, objects, edges, found.nodes, found.edges, found.discarded)
+            )
+    return lines
+
+
+def _places(agent: str | None, tenant: str | None) -> list[Checked]:
+    only = None
+    if agent is not None:
+        place = namespaces.find(produce_brain.knowledge(agent, tenant=tenant))
+        if place is None:
+            raise RejectedError("this agent has no knowledge")
+        only = place.namespace_id
+    with connection() as conn:
+        found = brain_drift.known(conn, only)
+    return [place for place in found if tenant is None or place.name.tenant == tenant]
+
+
+def _show(lines: list[_Line], *, as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(line) for line in lines])
+        return
+    rows = [
+        (line.agent, line.tenant or "-", line.objects, line.edges, line.different_objects, line.different_edges,
+         line.discarded)
+        for line in lines
+    ]  # fmt: skip
+    columns = ("agent", "tenant", "objects", "edges", "objects differed", "edges differed", "discarded")
+    out.print(table("Graphs", columns, rows, right=(2, 3, 4, 5, 6)))
+
+
+def _names(place: Checked) -> dict[str, str | None]:
+    return {"agent": place.name.agent, "tenant": place.name.tenant}
