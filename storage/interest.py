@@ -11,7 +11,8 @@ from isotherm.pipeline import text
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Bank
 from isotherm.pipeline.interest.candidates import Status, Vector
-from isotherm.pipeline.interest.ranking import LEAST_SIMILARITY, Score, Weights, score
+from isotherm.pipeline.interest.context import Block, Known, block
+from isotherm.pipeline.interest.ranking import LEAST_SIMILARITY, Score, Span, Weights, score
 from isotherm.pipeline.ports import Embedder
 from isotherm.storage.postgres import interest_read
 from isotherm.storage.postgres.interest_read import ContradictionRow, Evidence, Hit, Interest
@@ -86,11 +87,19 @@ class InterestMemory:
             return interest_read.listed(conn, bank, [s.value for s in statuses], _checked(limit))
 
     def recall(
-        self, bank: Bank, query: str, *, limit: int = 8, now: datetime | None = None, weights: Weights | None = None
+        self,
+        bank: Bank,
+        query: str,
+        *,
+        limit: int = 8,
+        span: Span | None = None,
+        now: datetime | None = None,
+        weights: Weights | None = None,
     ) -> InterestRecall:
         """Points of a bank that have to do with a query, best first: by likeness, freshness, sessions and reliability.
 
         Points that wait for review are among them, marked by their status; an archived one stands for its successor.
+        Args: span: only points for which something was said then; None is always.
         Raises: as `listed`.
         """
         _checked(limit)
@@ -99,14 +108,28 @@ class InterestMemory:
         terms = text.terms(query)
         vec, model, degraded = self._embedded(query)
         quota = max(_MIN_QUOTA, _PER_WANTED * limit)
-        with connection() as conn:
-            hits = interest_read.candidates(conn, bank, terms=terms, vec=vec, model=model, quota=quota)
-            points = interest_read.by_id(conn, bank, [hit.id for hit in hits])
         moment = now or datetime.now(UTC)
+        after, before = (span or Span()).bounds(moment)
+        with connection() as conn:
+            hits = interest_read.candidates(
+                conn, bank, terms=terms, vec=vec, model=model, quota=quota, after=after, before=before
+            )
+            points = interest_read.by_id(conn, bank, [hit.id for hit in hits])
         found = [_ranked(points[h.id], h, len(terms), moment, weights) for h in hits if h.id in points]
         near = [item for item in found if item.score.similarity >= LEAST_SIMILARITY]
         near.sort(key=lambda item: (-item.score.total, str(item.interest.id)))
         return InterestRecall(tuple(near[:limit]), degraded)
+
+    def context(self, bank: Bank, query: str, *, budget: int = 400, limit: int = 8, span: Span | None = None) -> Block:
+        """What `recall` finds, as a block of text for an agent's prompt.
+
+        Args: budget: of tokens for the whole block.
+        Raises: as `recall`.
+        """
+        now = datetime.now(UTC)
+        items = self.recall(bank, query, limit=limit, span=span, now=now).items
+        said = self.evidence(bank, [item.interest.id for item in items])
+        return block([_known(item.interest, said[item.interest.id], now) for item in items], budget)
 
     def evidence(self, bank: Bank, points: Sequence[UUID]) -> dict[UUID, list[Evidence]]:
         """What was said for points, oldest first, by point. Raises: TransientError."""
@@ -152,6 +175,13 @@ def _ranked(point: Interest, hit: Hit, asked: int, now: datetime, weights: Weigh
     reliability = point.reliability / 2 if point.contested else point.reliability
     likeness = max(hit.cosine or 0.0, shared)
     return RecalledInterest(point, score(likeness, point.freshness(now), point.sessions, reliability, weights))
+
+
+def _known(one: Interest, said: Sequence[Evidence], now: datetime) -> Known:
+    marks = [one.freshness(now).value]
+    marks += ["waits for review"] if one.status is Status.PENDING_REVIEW else []
+    marks += ["no longer current"] if one.contested else []
+    return Known(one.name, one.summary, marks, one.sessions, one.last_seen_at, said[-1].record_id if said else "")
 
 
 def _evidence_ids(rows: Iterable[ContradictionRow]) -> set[int]:

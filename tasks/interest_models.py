@@ -83,13 +83,15 @@ class Readers:
         return list(self.embedder.embed([c.text for c in candidates]))
 
     def reworded(self, outcomes: Sequence[Outcome], points: Mapping[str, Point]) -> dict[str, Vector]:
-        """Vectors of the points that got new words, by the handle that names their decision. Raises: as `embed`."""
+        """Vectors of the points that got new words, by the handle that names their decision, or the id of a stored one. Raises: as `embed`."""
         found = {
             d.members[0]: v1_2.reworded(points[d.members[0]].candidate, d)
             for outcome in outcomes
             for d in outcome.decisions
             if d.topic.strip()
         }
+        for revision in (r for outcome in outcomes for r in outcome.revisions):
+            found.setdefault(revision.target, Candidate(revision.topic, revision.reason))
         vectors = self.embed(list(found.values()))
         return {handle: vec for handle, vec in zip(found, vectors, strict=True) if vec is not None}
 

@@ -14,6 +14,8 @@ from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.interest.context import Block
+from isotherm.pipeline.interest.ranking import Span
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.interest import Contradiction, InterestRecall
 from isotherm.storage.postgres import namespaces, outbox, steps
@@ -25,7 +27,7 @@ from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks import produce_records
 from isotherm.tasks.accepted import Accepted
 
-__all__ = ["contradictions", "ingest_session", "interests", "recall_interests"]
+__all__ = ["contradictions", "ingest_session", "interest_context", "interests", "recall_interests"]
 
 KIND = "session.ingest"
 
@@ -65,12 +67,23 @@ def interests(bank: Bank, *, limit: int = 100) -> list[Interest]:
     return storage.open().interest.listed(bank, limit=limit)
 
 
-def recall_interests(bank: Bank, query: str, *, limit: int = 8) -> InterestRecall:
+def recall_interests(bank: Bank, query: str, *, limit: int = 8, span: Span | None = None) -> InterestRecall:
     """Interests that have to do with a query, best first, with the parts of their scores.
 
-    Reads in this process: no worker takes part. Raises: TransientError, RejectedError.
+    Reads in this process: no worker takes part.
+    Args: span: only those for which something was said then.
+    Raises: TransientError, RejectedError.
     """
-    return storage.open().interest.recall(bank, query, limit=limit)
+    return storage.open().interest.recall(bank, query, limit=limit, span=span)
+
+
+def interest_context(bank: Bank, query: str, *, budget: int = 400, limit: int = 8, span: Span | None = None) -> Block:
+    """The same as a block of text for an agent's prompt: delimited, each line with where it comes from.
+
+    Args: budget: of tokens for the whole block.
+    Raises: TransientError, RejectedError.
+    """
+    return storage.open().interest.context(bank, query, budget=budget, limit=limit, span=span)
 
 
 def contradictions(bank: Bank, *, resolved: bool = False, limit: int = 100) -> list[Contradiction]:

@@ -27,15 +27,21 @@ ORDER BY p.seen_count DESC, p.importance DESC, p.last_seen_at DESC, p.id LIMIT %
 
 _BY_ID = "SELECT {point} FROM interest_points AS p WHERE {scope} AND p.id = ANY(%(ids)s)"
 
+# A point belongs to a span of time when something was said for it then.
+_SAID_THEN = """(%(after)s::timestamptz IS NULL AND %(before)s::timestamptz IS NULL OR EXISTS (
+    SELECT 1 FROM interest_evidence AS e WHERE e.point_id = {point}
+      AND (%(after)s::timestamptz IS NULL OR e.event_time >= %(after)s)
+      AND (%(before)s::timestamptz IS NULL OR e.event_time < %(before)s)))"""
+
 # Each leg has its own quota; what is archived leads to what came after it.
 _CANDIDATES = """
 WITH RECURSIVE found AS (
     (SELECT p.id FROM interest_points AS p
-     WHERE {scope} AND p.status <> 'archived' AND p.embedding_model = %(model)s AND %(vec)s <> ''
+     WHERE {scope} AND p.status <> 'archived' AND p.embedding_model = %(model)s AND %(vec)s <> '' AND {then}
      ORDER BY p.embedding <=> nullif(%(vec)s, '')::halfvec, p.id LIMIT %(quota)s)
     UNION
     (SELECT p.id FROM interest_points AS p
-     WHERE {scope} AND p.terms && %(terms)s::bigint[]
+     WHERE {scope} AND p.terms && %(terms)s::bigint[] AND (p.status = 'archived' OR {then})
      ORDER BY (SELECT count(*) FROM unnest(p.terms) AS t WHERE t = ANY(%(terms)s::bigint[])) DESC, p.id LIMIT %(quota)s)
 ), walk (start, id, hops) AS (
     SELECT id, id, 0 FROM found
@@ -49,7 +55,7 @@ SELECT p.id,
            THEN 1 - (s.embedding <=> nullif(%(vec)s, '')::halfvec) END),
        max((SELECT count(*) FROM unnest(s.terms) AS t WHERE t = ANY(%(terms)s::bigint[])))
 FROM walk AS w JOIN interest_points AS p ON p.id = w.id JOIN interest_points AS s ON s.id = w.start
-WHERE {scope} AND p.status <> 'archived' GROUP BY p.id ORDER BY p.id"""
+WHERE {scope} AND p.status <> 'archived' AND {then} GROUP BY p.id ORDER BY p.id"""
 
 _EVIDENCE = """
 SELECT e.id, e.point_id, n.session, e.record_id, e.turn, e.event_time, e.start_char, e.end_char,
@@ -153,12 +159,25 @@ def by_id(conn: Connection, bank: Bank, ids: Sequence[UUID]) -> dict[UUID, Inter
 
 
 def candidates(
-    conn: Connection, bank: Bank, *, terms: Sequence[int], vec: Vector | None, model: str | None, quota: int
+    conn: Connection,
+    bank: Bank,
+    *,
+    terms: Sequence[int],
+    vec: Vector | None,
+    model: str | None,
+    quota: int,
+    after: datetime | None = None,
+    before: datetime | None = None,
 ) -> list[Hit]:
-    """Points of a bank that may answer a query, by vector and by words; an archived one stands for its successor."""
+    """Points of a bank that may answer a query, by vector and by words; an archived one stands for its successor.
+
+    Args: after, before: only points for which something was said in that span, its end not included.
+    """
     scope, params = predicate(Scope(bank=bank), "p")
     values = {**params, "terms": list(terms), "vec": written(vec), "model": model or "", "quota": quota}
-    rows = conn.execute(_CANDIDATES.format(scope=scope), values).fetchall()
+    values |= {"after": after, "before": before}
+    sql = _CANDIDATES.format(scope=scope, then=_SAID_THEN.format(point="p.id"))
+    rows = conn.execute(sql, values).fetchall()
     return [Hit(i, None if cosine is None else float(cosine), int(n or 0)) for i, cosine, n in rows]
 
 

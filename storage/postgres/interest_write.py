@@ -18,10 +18,10 @@ from isotherm.storage.postgres.pool import Connection
 _INSERT = """
 INSERT INTO interest_points (
     id, bank_id, name, canonical, revival, summary, keywords, kind, importance, confidence, reliability, status, subjective,
-    wiki_worthy, first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim)
+    wiki_worthy, ttl_days, first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim)
 VALUES (
     %(id)s, %(bank)s, %(name)s, %(canonical)s, %(revival)s, %(summary)s, %(keywords)s, %(kind)s, %(importance)s,
-    %(confidence)s, 0, %(status)s, %(subjective)s, %(worthy)s, %(at)s, %(at)s, 0, %(terms)s,
+    %(confidence)s, 0, %(status)s, %(subjective)s, %(worthy)s, %(ttl_days)s, %(at)s, %(at)s, 0, %(terms)s,
     nullif(%(vec)s, '')::halfvec, %(model)s, vector_dims(nullif(%(vec)s, '')::halfvec))"""
 
 # Only the words that were judged are replaced: whoever changed the point since then is right.
@@ -169,6 +169,7 @@ class PlanWriter:
             "subjective": words.subjective,
             "worthy": words.wiki_worthy,
             "at": words.event_time,
+            "ttl_days": words.ttl_days,
         }
 
     def _change(self, point: FinalPoint) -> bool:
