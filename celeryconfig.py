@@ -13,6 +13,8 @@ _seconds = {
 _PURGE_S = 3_600.0
 _FOLD_S = 5.0
 _COLLECT_S = 300.0
+_AGE_S = 600.0
+_INTERESTS_DUE_S = 60.0
 
 broker_url = servers.broker_url(_settings)
 result_backend = servers.result_url(_settings)
@@ -77,6 +79,7 @@ imports = (
     "isotherm.tasks.brain",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",
+    "isotherm.tasks.interest_tend",
 )
 
 
@@ -93,6 +96,8 @@ beat_schedule = {
     stages.PURGE: _every(stages.PURGE, _PURGE_S),
     stages.COLLECT: _every(stages.COLLECT, _COLLECT_S),
     stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
+    stages.AGE: _every(stages.AGE, _AGE_S),
+    stages.INTERESTS_DUE: _every(stages.INTERESTS_DUE, _INTERESTS_DUE_S),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
 }
 beat_max_loop_interval = 5

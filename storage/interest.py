@@ -14,7 +14,8 @@ from isotherm.pipeline.interest.candidates import Status, Vector
 from isotherm.pipeline.interest.context import Block, Known, block
 from isotherm.pipeline.interest.ranking import LEAST_SIMILARITY, Score, Span, Weights, score
 from isotherm.pipeline.ports import Embedder
-from isotherm.storage.postgres import interest_read
+from isotherm.storage.postgres import interest_changes, interest_read
+from isotherm.storage.postgres.interest_changes import LogEntry
 from isotherm.storage.postgres.interest_read import ContradictionRow, Evidence, Hit, Interest
 from isotherm.storage.postgres.pool import connection
 
@@ -153,6 +154,34 @@ class InterestMemory:
             said = interest_read.evidence(conn, bank, ids=sorted(_evidence_ids(rows)))
         by_id = {one.id: one for one in said}
         return [_contradiction(row, points, by_id) for row in rows if {row.left_id, row.right_id} <= points.keys()]
+
+    def contradiction(self, bank: Bank, wanted: UUID) -> Contradiction:
+        """One contradiction, with both sides. Raises: RejectedError when the bank has none of this id; TransientError."""
+        with connection() as conn:
+            row = interest_read.contradiction(conn, bank, wanted)
+            if row is None:
+                raise RejectedError(f"contradiction {wanted}: not known here")
+            points = interest_read.by_id(conn, bank, [row.left_id, row.right_id])
+            said = interest_read.evidence(conn, bank, ids=sorted(_evidence_ids([row])))
+        return _contradiction(row, points, {one.id: one for one in said})
+
+    def point(self, bank: Bank, wanted: UUID) -> Interest:
+        """One point, archived ones too. Raises: RejectedError when the bank has none of this id; TransientError."""
+        with connection() as conn:
+            found = interest_read.by_id(conn, bank, [wanted])
+        if wanted not in found:
+            raise RejectedError(f"interest {wanted}: not known here")
+        return found[wanted]
+
+    def log(self, bank: Bank, *, limit: int = 50, offset: int = 0, point: UUID | None = None) -> list[LogEntry]:
+        """Changes of a bank, or of one point, newest first. Args: limit: 1 to 1,000; offset: how many to pass over.
+
+        Raises: as `listed`.
+        """
+        if offset < 0:
+            raise RejectedError("offset: 0 or more")
+        with connection() as conn:
+            return interest_changes.entries(conn, bank, limit=_checked(limit), offset=offset, point=point)
 
     def _embedded(self, query: str) -> tuple[Vector | None, str | None, tuple[str, ...]]:
         embedder = self._embedder()

@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 from isotherm import __version__
-from isotherm.tasks.commands import brain, config, demo, ingest, interest, memory, ops, servers
+from isotherm.tasks.commands import brain, config, demo, ingest, interest_changes, memory, ops, servers
 from isotherm.tasks.commands.output import Exit, err, out
 
 app = typer.Typer(
@@ -39,8 +39,8 @@ app.command(rich_help_panel=_MEMORY)(memory.recall)
 app.command(rich_help_panel=_MEMORY)(memory.tiers)
 app.command(rich_help_panel=_MEMORY)(memory.reconcile)
 app.command(rich_help_panel=_MEMORY)(memory.restore)
-app.command(rich_help_panel=_INTERESTS)(interest.interests)
-app.command(rich_help_panel=_INTERESTS)(interest.contradictions)
+app.add_typer(interest_changes.interests, name="interests", rich_help_panel=_INTERESTS)
+app.add_typer(interest_changes.contradictions, name="contradictions", rich_help_panel=_INTERESTS)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.put)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.search)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.expand)

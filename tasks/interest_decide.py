@@ -39,12 +39,12 @@ def cluster(payload: Json) -> Json:
     """Link the points of a session with each other and with stored ones, once it is this run's turn."""
     with claimed(payload) as step:
         with connection() as conn:
-            if not _has_turn(conn, step):
+            if not has_turn(conn, step):
                 return step.receipt
             points, model = _judged_points(conn, step)
-            stated = interest_history.known(conn, _bank(step), _statements(points))
+            stated = interest_history.known(conn, bank_of(step), _statements(points))
             new = [p for p in points if interest_history.by_statement(stated, p) is None]
-            near = interest_history.near(conn, _bank(step), new, model)
+            near = interest_history.near(conn, bank_of(step), new, model)
         shared = _shared(new, stated, near)
         found = s2.cluster(new, near.points, relate_by_rules, known=shared, proposed=near.pairs)
         counts = {"points": len(points), "known": len(points) - len(new), "components": len(found.components)}
@@ -52,26 +52,27 @@ def cluster(payload: Json) -> Json:
         answer = {"points": codec.dump_points(new), "hist": codec.dump_history(near.points)}
         with connection() as conn:
             steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "model": model})
-            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers()))
+            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers(step)))
             step.settle(conn, counts)
         publish_and_remove(messages)
         tell(step, PointsClustered(**counts))
     return step.receipt
 
 
-def _bank(step: ClaimedStep) -> int:
+def bank_of(step: ClaimedStep) -> int:
+    """The bank that a step belongs to. Raises: RejectedError when it belongs to none."""
     if step.bank_id is None:
         raise RejectedError(f"operation {step.operation_id} belongs to no bank")
     return step.bank_id
 
 
-def _has_turn(conn: Connection, step: ClaimedStep) -> bool:
+def has_turn(conn: Connection, step: ClaimedStep) -> bool:
     """Take the bank's turn, or give the step back, uncounted, to be called when the turn comes.
 
     Raises: RejectedError when it has waited for longer than anything is waited for; LostLeaseError when the step is not
     ours any more.
     """
-    if interest_turn.take(conn, _bank(step), step.operation_id) is not None:
+    if interest_turn.take(conn, bank_of(step), step.operation_id) is not None:
         return True
     if steps.is_late(conn, step.id):
         raise RejectedError("gave up waiting for the turn of its agent")
@@ -157,7 +158,7 @@ class _Run:
 def adjudicate(payload: Json) -> Json:
     """Decide what becomes of the points of a unit; what cannot be judged waits for review."""
     with claimed(payload) as step:
-        who = readers()
+        who = readers(step)
         with connection() as conn:
             run = _Run(conn, step)
             earlier = _earlier(conn, step)
@@ -193,10 +194,10 @@ def persist(payload: Json) -> Json:
     """Write a run in one transaction, and hand the turn over. Points without a decision wait for review."""
     with claimed(payload) as step:
         with connection() as conn:
-            if not _has_turn(conn, step):
+            if not has_turn(conn, step):
                 return step.receipt
             written = _write(conn, step)
-            messages = interest_turn.release(conn, _bank(step), step.operation_id, changed=written.changed)
+            messages = interest_turn.release(conn, bank_of(step), step.operation_id, changed=written.changed)
             step.settle(conn, asdict(written), is_result=True)
         publish_and_remove(messages)
         tell(step, InterestsPersisted(**asdict(written)))
@@ -204,7 +205,7 @@ def persist(payload: Json) -> Json:
 
 
 def _write(conn: Connection, step: ClaimedStep) -> Written:
-    bank_id, run = _bank(step), _Run(conn, step)
+    bank_id, run = bank_of(step), _Run(conn, step)
     parts = interest_steps.answers(conn, step, stages.V1_2_ADJUDICATE).values()
     outcomes = [run.settled()]
     vectors: dict[str, Vector] = {}

@@ -17,13 +17,13 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 # Windows, groups or units of a step: the rules need milliseconds for one, a model needs seconds.
-_PER_STEP = {True: 4, False: 20}
+_PER_STEP = {True: 1, False: 20}
 MAX_PARTS = 64
 
 
-def readers() -> Readers:
-    """The models of this process. Raises: RejectedError naming the settings that are missing."""
-    return Readers.of(storage.open().settings)
+def readers(step: ClaimedStep) -> Readers:
+    """The models of this process, for the bank of a step. Raises: RejectedError naming the settings that are missing."""
+    return Readers.of(storage.open().settings, step.bank_id)
 
 
 def batches(items: Sequence[T], who: Readers) -> list[list[T]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import partial
+from uuid import UUID
 
 from isotherm import storage
 from isotherm.pipeline import stages
@@ -18,16 +19,28 @@ from isotherm.pipeline.interest.context import Block
 from isotherm.pipeline.interest.ranking import Span
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.interest import Contradiction, InterestRecall
-from isotherm.storage.postgres import namespaces, outbox, steps
+from isotherm.storage.postgres import interest_changes, namespaces, outbox, steps
+from isotherm.storage.postgres.interest_changes import LogEntry, Undone
 from isotherm.storage.postgres.interest_read import Interest
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks import produce_records
 from isotherm.tasks.accepted import Accepted
 
-__all__ = ["contradictions", "ingest_session", "interest_context", "interests", "recall_interests"]
+__all__ = [
+    "LogEntry",
+    "Undone",
+    "contradictions",
+    "ingest_session",
+    "interest_context",
+    "interests",
+    "recall_interests",
+    "reopen_contradiction",
+    "resolve_contradiction",
+    "undo_change",
+]
 
 KIND = "session.ingest"
 
@@ -84,6 +97,39 @@ def interest_context(bank: Bank, query: str, *, budget: int = 400, limit: int = 
     Raises: TransientError, RejectedError.
     """
     return storage.open().interest.context(bank, query, budget=budget, limit=limit, span=span)
+
+
+def resolve_contradiction(bank: Bank, contradiction: UUID, *, side: str | None = None) -> bool:
+    """Settle a contradiction; False when it was settled before. Both points stay.
+
+    Args: side: left or right, the one that counts from now on; None leaves it with the one that counts now.
+    Raises: RejectedError for one that is not known here, or another side; TransientError.
+    """
+    if side not in (None, "left", "right"):
+        raise RejectedError("side: left or right")
+    storage.open()
+    with connection() as conn:
+        return interest_changes.settle(conn, bank, contradiction, status="resolved", side=side)
+
+
+def reopen_contradiction(bank: Bank, contradiction: UUID) -> bool:
+    """Open a settled contradiction again, the side that counts told by the rules; False when it is open.
+
+    Raises: as `resolve_contradiction`.
+    """
+    storage.open()
+    with connection() as conn:
+        return interest_changes.settle(conn, bank, contradiction, status="open")
+
+
+def undo_change(bank: Bank, entry: int) -> Undone:
+    """Take back a merge or an archiving, by its id in the log of changes; what was said stays with what said it.
+
+    Raises: RejectedError for an entry that is not known here, of another kind, or undone already; TransientError.
+    """
+    storage.open()
+    with connection() as conn:
+        return interest_changes.undo(conn, bank, entry)
 
 
 def contradictions(bank: Bank, *, resolved: bool = False, limit: int = 100) -> list[Contradiction]:

@@ -27,6 +27,7 @@ from isotherm.pipeline.interest.v1_2 import as_new, reworded
 from isotherm.pipeline.interest.vectors import cosines
 
 RELATE_SIM = 0.50  # inclusive
+BY_HAND = "decided by hand"
 
 
 @dataclass(frozen=True, slots=True)

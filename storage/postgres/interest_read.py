@@ -18,7 +18,7 @@ from isotherm.storage.postgres.pool import Connection
 
 _POINT = """p.id, p.name, p.summary, p.keywords, p.kind, p.status, p.subjective, p.importance, p.confidence, p.reliability,
        p.seen_count, p.first_seen_at, p.last_seen_at, p.ttl_days, p.version,
-       EXISTS (SELECT 1 FROM interest_contradictions AS c WHERE c.status = 'open'
+       EXISTS (SELECT 1 FROM interest_contradictions AS c WHERE (c.status = 'open' OR c.current_because = 'decided by hand')
                AND ((c.left_id = p.id AND c.current_side = 'right') OR (c.right_id = p.id AND c.current_side = 'left')))"""
 
 _LISTED = """
@@ -66,11 +66,13 @@ LEFT JOIN cold_bodies AS b ON b.record_key = r.key
 WHERE {scope} AND (e.point_id = ANY(%(points)s) OR e.id = ANY(%(ids)s))
 ORDER BY e.event_time, e.id"""
 
-_CONTRADICTIONS = """
-SELECT c.id, c.left_id, c.right_id, c.rule, c.left_words, c.right_words, c.description, c.left_evidence,
-       c.right_evidence, c.current_side, c.current_because, c.status, c.created_at
-FROM interest_contradictions AS c WHERE {scope} AND c.status = ANY(%(statuses)s)
+_OF_CONTRADICTION = """c.id, c.left_id, c.right_id, c.rule, c.left_words, c.right_words, c.description, c.left_evidence,
+       c.right_evidence, c.current_side, c.current_because, c.status, c.created_at"""
+_CONTRADICTIONS = f"""
+SELECT {_OF_CONTRADICTION}
+FROM interest_contradictions AS c WHERE {{scope}} AND c.status = ANY(%(statuses)s)
 ORDER BY c.created_at DESC, c.id LIMIT %(limit)s"""
+_CONTRADICTION = f"SELECT {_OF_CONTRADICTION} FROM interest_contradictions AS c WHERE {{scope}} AND c.id = %(id)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +181,13 @@ def candidates(
     sql = _CANDIDATES.format(scope=scope, then=_SAID_THEN.format(point="p.id"))
     rows = conn.execute(sql, values).fetchall()
     return [Hit(i, None if cosine is None else float(cosine), int(n or 0)) for i, cosine, n in rows]
+
+
+def contradiction(conn: Connection, bank: Bank, wanted: UUID) -> ContradictionRow | None:
+    """One contradiction, None when the bank has none of this id."""
+    scope, params = predicate(Scope(bank=bank), "c")
+    row = conn.execute(_CONTRADICTION.format(scope=scope), {**params, "id": wanted}).fetchone()
+    return None if row is None else ContradictionRow(*row)
 
 
 def evidence(conn: Connection, bank: Bank, *, points: Sequence[UUID] = (), ids: Sequence[int] = ()) -> list[Evidence]:
