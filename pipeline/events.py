@@ -423,6 +423,7 @@ class InterestsTended(Event):
     embedded: int
     judged: int
     waiting: int
+    themes: int
 
 
 @dataclass(frozen=True, slots=True)

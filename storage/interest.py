@@ -14,9 +14,10 @@ from isotherm.pipeline.interest.candidates import Status, Vector
 from isotherm.pipeline.interest.context import Block, Known, block
 from isotherm.pipeline.interest.ranking import LEAST_SIMILARITY, Score, Span, Weights, score
 from isotherm.pipeline.ports import Embedder
-from isotherm.storage.postgres import interest_changes, interest_read
+from isotherm.storage.postgres import interest_changes, interest_read, interest_themes
 from isotherm.storage.postgres.interest_changes import LogEntry
 from isotherm.storage.postgres.interest_read import ContradictionRow, Evidence, Hit, Interest
+from isotherm.storage.postgres.interest_themes import ListedTheme
 from isotherm.storage.postgres.pool import connection
 
 VISIBLE = (Status.ACTIVE, Status.PENDING_REVIEW)
@@ -172,6 +173,11 @@ class InterestMemory:
         if wanted not in found:
             raise RejectedError(f"interest {wanted}: not known here")
         return found[wanted]
+
+    def themes(self, bank: Bank, *, limit: int = 50) -> list[ListedTheme]:
+        """What a bank's points are about, grouped in the background; what was said most often first. Raises: as `listed`."""
+        with connection() as conn:
+            return interest_themes.listed(conn, bank, _checked(limit))
 
     def log(self, bank: Bank, *, limit: int = 50, offset: int = 0, point: UUID | None = None) -> list[LogEntry]:
         """Changes of a bank, or of one point, newest first. Args: limit: 1 to 1,000; offset: how many to pass over.

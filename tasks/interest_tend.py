@@ -6,17 +6,27 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
 
+import numpy as np
+from numpy.typing import NDArray
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.events import InterestsAged, InterestsTended
-from isotherm.pipeline.interest import v1_3
+from isotherm.pipeline.interest import themes, v1_3
 from isotherm.pipeline.interest.candidates import HistPoint, Outcome, Point, Vector
 from isotherm.pipeline.interest.v1_2 import Unit
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import interest_copies, interest_history, interest_tend, interest_turn, namespaces
+from isotherm.storage.postgres import (
+    interest_copies,
+    interest_history,
+    interest_tend,
+    interest_themes,
+    interest_turn,
+    namespaces,
+)
 from isotherm.storage.postgres.interest_tend import Pending
+from isotherm.storage.postgres.interest_themes import Theme, ThemePoint
 from isotherm.storage.postgres.interest_write import PlanWriter
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import Connection, connection
@@ -41,7 +51,7 @@ _KEEP_COPIES = timedelta(days=30)
 
 @stage_task(stages.TEND)
 def tend(payload: Json) -> Json:
-    """Make the vectors that an agent's interests lack, and judge what waits for review, in the bank's turn."""
+    """Make the vectors that an agent's interests lack, judge what waits for review, and group by theme, in the bank's turn."""
     with claimed(payload) as step:
         with connection() as conn:
             if not has_turn(conn, step):
@@ -54,8 +64,9 @@ def tend(payload: Json) -> Json:
         review.judge()
         with connection() as conn:
             judged = review.write(conn, step.operation_id)
+            grouped = _themes(conn, bank_id, who)
             messages = interest_turn.release(conn, bank_id, step.operation_id, changed=bool(embedded or judged))
-            counts = {"embedded": embedded, "judged": judged, "waiting": len(waiting) - judged}
+            counts = {"embedded": embedded, "judged": judged, "waiting": len(waiting) - judged, "themes": grouped}
             step.settle(conn, counts, is_result=True)
         publish_and_remove(messages)
         tell(step, InterestsTended(**counts))
@@ -67,7 +78,7 @@ def _embed(bank_id: int, who: Readers) -> int:
     if who.embedder is None:
         return 0
     with connection() as conn:
-        bare = interest_tend.bare(conn, bank_id, _VECTORS_MAX)
+        bare = interest_tend.bare(conn, bank_id, who.embedder.model, _VECTORS_MAX)
     vectors = who.embed([point.candidate for point in bare])
     with connection() as conn:
         return sum(
@@ -75,6 +86,33 @@ def _embed(bank_id: int, who: Readers) -> int:
             for point, vec in zip(bare, vectors, strict=True)
             if vec is not None
         )
+
+
+def _themes(conn: Connection, bank_id: int, who: Readers) -> int:
+    """Find the theme of each point that nobody looked at; when many are new, group all anew. Returns how many themes are."""
+    if who.embedder is None:
+        return 0
+    points, middles, anew = interest_themes.state(conn, bank_id, who.embedder.model, themes.POINTS_MAX)
+    if anew and points:
+        vectors = np.stack([point.vec for point in points])
+        every = [point.name for point in points]
+        found = [_theme(group, points, vectors, every) for group in themes.grouped(vectors) if len(group) > 1]
+        interest_themes.replace(conn, bank_id, found, who.embedder.model, len(points))
+        return len(found)
+    stacked = np.stack([vec for _, vec in middles]) if middles else np.zeros((0, who.embedder.dimension), np.float32)
+    for point in points:
+        if not point.placed:
+            place = themes.placed(point.vec, stacked).theme
+            interest_themes.place(conn, bank_id, point.id, None if place is None else middles[place][0])
+    return len(middles)
+
+
+def _theme(
+    group: Sequence[int], points: Sequence[ThemePoint], vectors: NDArray[np.float32], every: Sequence[str]
+) -> Theme:
+    middle = themes.middle(vectors[list(group)])
+    nearest = sorted(group, key=lambda row: -float(vectors[row] @ middle))
+    return Theme(themes.named([points[row].name for row in nearest], every), middle, [points[row].id for row in group])
 
 
 class _Review:

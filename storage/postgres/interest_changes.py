@@ -59,11 +59,11 @@ _MOVE = "UPDATE interest_evidence SET point_id = %(to)s WHERE id = ANY(%(evidenc
 _RESTORE = """
 UPDATE interest_points SET name = %(name)s, summary = %(summary)s, keywords = %(keywords)s, confidence = %(confidence)s,
     importance = %(importance)s, terms = %(terms)s, embedding = NULL, embedding_model = NULL, embedding_dim = NULL,
-    version = version + 1, updated_at = now()
+    placed_at = NULL, version = version + 1, updated_at = now()
 WHERE id = %(point)s AND name = %(since)s"""
 _UNDONE = "UPDATE interest_merges SET undone_at = now() WHERE log_id = %s"
 _REVIVE = """
-UPDATE interest_points SET status = 'active', ttl_days = NULL, look_at = now(), version = version + 1, updated_at = now()
+UPDATE interest_points SET status = 'active', ttl_days = NULL, look_at = now(), placed_at = NULL, version = version + 1, updated_at = now()
 WHERE id = %s AND status = 'archived'"""
 _CUT = "DELETE FROM interest_edges WHERE source_id = %s AND kind = 'sequel' RETURNING target_id"
 

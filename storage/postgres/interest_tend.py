@@ -22,14 +22,15 @@ SELECT b.bank_id FROM interest_banks AS b
 WHERE (EXISTS (SELECT 1 FROM interest_points AS p WHERE p.bank_id = b.bank_id AND p.status = 'pending_review'
                AND p.updated_at < now() - %(rest)s)
        OR %(embeds)s AND EXISTS (SELECT 1 FROM interest_points AS p
-                                 WHERE p.bank_id = b.bank_id AND p.status <> 'archived' AND p.embedding IS NULL))
+                                 WHERE p.bank_id = b.bank_id AND p.status <> 'archived' AND p.placed_at IS NULL))
   AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.bank_id = b.bank_id AND o.kind = %(kind)s
                   AND (o.finished_at IS NULL OR o.finished_at > now() - %(rest)s))
 ORDER BY b.bank_id LIMIT %(limit)s"""
 
 _BARE = """
 SELECT id, version, name, summary FROM interest_points
-WHERE bank_id = %(bank)s AND status <> 'archived' AND embedding IS NULL ORDER BY id LIMIT %(limit)s"""
+WHERE bank_id = %(bank)s AND status <> 'archived' AND embedding_model IS DISTINCT FROM %(model)s
+ORDER BY id LIMIT %(limit)s"""
 
 _EMBED = """
 UPDATE interest_points SET embedding = %(vec)s::halfvec, embedding_model = %(model)s,
@@ -93,7 +94,7 @@ class Aged:
 
 
 def due(conn: Connection, *, embeds: bool, rest: timedelta, limit: int) -> list[int]:
-    """Banks with points that wait for review or lack a vector, and that nobody tended for a while.
+    """Banks with points that wait for review, or that nobody looked at for their vector and theme, and that nobody tended for a while.
 
     Args: embeds: whether there is an embedder at all; rest: how long a bank is left alone after it was tended.
     """
@@ -101,9 +102,9 @@ def due(conn: Connection, *, embeds: bool, rest: timedelta, limit: int) -> list[
     return [int(row[0]) for row in conn.execute(_DUE, values).fetchall()]
 
 
-def bare(conn: Connection, bank_id: int, limit: int) -> list[Bare]:
-    """Points of a bank that lack a vector."""
-    rows = conn.execute(_BARE, {"bank": bank_id, "limit": limit}).fetchall()
+def bare(conn: Connection, bank_id: int, model: str, limit: int) -> list[Bare]:
+    """Points of a bank that lack a vector of a model."""
+    rows = conn.execute(_BARE, {"bank": bank_id, "model": model, "limit": limit}).fetchall()
     return [Bare(found, int(version), Candidate(name, summary)) for found, version, name, summary in rows]
 
 

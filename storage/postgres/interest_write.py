@@ -30,7 +30,7 @@ UPDATE interest_points SET
     name = %(name)s, summary = %(summary)s, keywords = %(keywords)s, confidence = %(confidence)s,
     importance = greatest(importance, %(importance)s), terms = %(terms)s,
     embedding = nullif(%(vec)s, '')::halfvec, embedding_model = %(model)s,
-    embedding_dim = vector_dims(nullif(%(vec)s, '')::halfvec), version = version + 1, updated_at = now()
+    embedding_dim = vector_dims(nullif(%(vec)s, '')::halfvec), placed_at = NULL, version = version + 1, updated_at = now()
 WHERE id = %(id)s AND bank_id = %(bank)s AND version = %(version)s AND status <> 'archived'"""
 
 _CONFIRM = """

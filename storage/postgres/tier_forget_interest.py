@@ -40,8 +40,12 @@ _OF_BANKS = {
 }
 
 # Copies of what models said are made again when they are needed. What was joined to a point may be told in the scope's words.
-_COPIES = tuple(
-    f"DELETE FROM {table} WHERE bank_id = ANY(%(banks)s)" for table in ("interest_answers", "interest_vectors")
+_COPIES = (
+    "UPDATE interest_points SET placed_at = NULL WHERE bank_id = ANY(%(banks)s) AND placed_at IS NOT NULL",
+    *(
+        f"DELETE FROM {table} WHERE bank_id = ANY(%(banks)s)"
+        for table in ("interest_answers", "interest_vectors", "interest_themes")
+    ),
 )
 _MERGES = "DELETE FROM interest_merges WHERE bank_id = ANY(%(banks)s) AND (%(all)s OR point_id = ANY(%(points)s))"
 

@@ -79,6 +79,30 @@ def show_log(
             out.print(f"no changes of the interests of {escape(agent)} are known")
 
 
+@interests.command("themes")
+def show_themes(
+    *, agent: Agent = "default", tenant: Tenant = None, limit: Limit = 50, as_json: JsonFlag = False
+) -> None:
+    """Show what an agent's interests are about, grouped."""
+    with errors_as_sentences():
+        found = storage.open(ready()).interest.themes(bank_of(agent, tenant), limit=limit)
+        if as_json:
+            print_json(
+                [
+                    {"id": one.id, "name": one.name, "points": one.points, "said": one.said, "names": list(one.names)}
+                    for one in found
+                ]
+            )
+        elif found:
+            rows = [
+                (str(one.points), str(one.said), clip(one.name, 40), clip(", ".join(one.names), 80)) for one in found
+            ]
+            columns = ("points", "said", "theme", "foremost")
+            out.print(table(f"Themes of {escape(agent)}", columns, rows, right=(0, 1)))
+        else:
+            out.print(f"no themes of {escape(agent)} yet; they are found in the background")
+
+
 @interests.command("undo")
 def undo(
     entry: Annotated[int, typer.Argument(help="Number of the entry in `interests log`.")],

@@ -442,7 +442,6 @@ def test_what_could_not_be_judged_is_judged_when_the_judge_is_back(embedder: Emb
     model.answers |= {"interest_extract": extracted("Kelp  forests", "dulse"), "interest_v1_2": RejectedError("no")}
     run("s2", "More.", day=1)
     assert {one.status.value for one in produce_interest.interests(ATLAS)} == {"active", "pending_review"}
-    assert interest_tend.due() == {"banks": 0}  # it waited for a moment only
     with connection() as conn:
         conn.execute("UPDATE interest_points SET updated_at = now() - interval '1 hour'")
     # Still away: nothing changes, and nothing is lost.
@@ -498,3 +497,35 @@ def test_interests_grow_old_by_themselves_and_expire_where_a_time_was_set(embedd
     produce_interest.undo_change(ATLAS, entry.id)
     assert after(10_000)["expired"] == 0
     assert "on holiday" in names()
+
+
+def test_points_are_grouped_by_theme_in_the_background_and_a_new_one_finds_its_own(embedder: Embedder) -> None:
+    embedder.own = {
+        "kayak": [1],
+        "paddl": [0.8, 0.6],
+        "bread": [0, 0, 1],
+        "dough": [0, 0, 0.8, 0.6],
+        "tax": [0, 0, 0, 0, 1],
+    }
+    run("s1", "I love kayaks.", "I love wide paddles.", "I love bread.", "I love rye doughs.", "I love tax law.")
+    assert produce_interest.storage.open().interest.themes(ATLAS) == []
+    assert interest_tend.due() == {"banks": 1}
+    drive()
+    found = produce_interest.storage.open().interest.themes(ATLAS)
+    assert {frozenset(one.names) for one in found} == {
+        frozenset({"kayaks", "wide paddles"}),
+        frozenset({"bread", "rye doughs"}),
+    }
+    assert {one.points for one in found} == {2}
+    assert fetch_all("SELECT theme_id FROM interest_points WHERE name = 'tax law'") == [(None,)]
+    with connection() as conn:
+        conn.execute("UPDATE operations SET finished_at = now() - interval '1 hour'")
+    embedder.own["canoe"] = [0.8, -0.6]
+    run("s2", "I love canoes.", day=1)
+    assert interest_tend.due() == {"banks": 1}
+    drive()
+    assert sorted(one.points for one in produce_interest.storage.open().interest.themes(ATLAS)) == [2, 3]
+    assert produce_interest.storage.open().interest.themes(FORGE) == []
+    accepted = producers.forget(producers.Namespace.of("atlas", "s1"))
+    drive(accepted.operation_id)
+    assert fetch_all("SELECT count(*) FROM interest_themes") == [(0,)]

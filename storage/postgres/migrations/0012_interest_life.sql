@@ -11,7 +11,6 @@ ALTER TABLE interest_points ADD COLUMN freshness text NOT NULL DEFAULT 'fresh'
 -- When a tick has to look at it again; whatever is said for a point is a reason to look.
 ALTER TABLE interest_points ADD COLUMN look_at timestamptz NOT NULL DEFAULT now();
 CREATE INDEX interest_points_by_look ON interest_points (look_at) WHERE status <> 'archived';
-CREATE INDEX interest_points_bare ON interest_points (bank_id) WHERE status <> 'archived' AND embedding IS NULL;
 CREATE INDEX interest_points_pending ON interest_points (bank_id) WHERE status = 'pending_review';
 
 -- What an entry of the log joined to a point, so that it can be taken out again; `before` are the point's words until then.
@@ -26,6 +25,23 @@ CREATE TABLE interest_merges (
 );
 CREATE INDEX interest_merges_by_point ON interest_merges (point_id);
 CREATE INDEX interest_merges_by_bank ON interest_merges (bank_id);
+
+-- Groups of points that are about one thing. They are made from the points, and made anew when something is forgotten.
+CREATE TABLE interest_themes (
+    id uuid PRIMARY KEY,
+    bank_id bigint NOT NULL REFERENCES banks (id),
+    name text NOT NULL,
+    middle halfvec NOT NULL,
+    model text NOT NULL,
+    created_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX interest_themes_by_bank ON interest_themes (bank_id);
+ALTER TABLE interest_points ADD COLUMN theme_id uuid REFERENCES interest_themes (id) ON DELETE SET NULL;
+-- NULL until somebody looked whether it belongs to a theme.
+ALTER TABLE interest_points ADD COLUMN placed_at timestamptz;
+CREATE INDEX interest_points_by_theme ON interest_points (theme_id) WHERE theme_id IS NOT NULL;
+CREATE INDEX interest_points_unplaced ON interest_points (bank_id) WHERE placed_at IS NULL AND status <> 'archived';
+ALTER TABLE interest_banks ADD COLUMN grouped_points integer NOT NULL DEFAULT 0;
 
 -- Answers of models by what was asked, so that one question is paid once, and vectors by model and text. They are copies:
 -- whatever of a bank is forgotten takes all of its copies along.
