@@ -79,7 +79,7 @@ def _extract_part(step: ClaimedStep, part: Json, who: Readers) -> None:
     with connection() as conn:
         if not step.unit:
             messages = follow(conn, step, next_step(stages.S1_FOLD))
-        step.settle(conn, counts)
+        step.settle(conn, {**counts, **answer.get("spent", {})})
     publish_and_remove(messages)
     tell(step, CandidatesExtracted(**counts))
 
@@ -146,7 +146,7 @@ def judge(payload: Json) -> Json:
         with connection() as conn:
             found = {n: codec.dump_points(group) for n, group in whole.items()}
             steps.store_answer(conn, step, {**answer, "points": found})
-            step.settle(conn, counts)
+            step.settle(conn, {**counts, **answer.get("spent", {})})
         tell(step, GroupsJudged(**counts))
     return step.receipt
 

@@ -25,7 +25,7 @@ from isotherm.storage.postgres.interest_write import PlanWriter, Written
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.tasks.interest_models import Readers
-from isotherm.tasks.interest_run import Json, ask_each, batches, follow, next_step, readers
+from isotherm.tasks.interest_run import Json, ask_each, batches, follow, next_step, readers, spent
 from isotherm.tasks.publish import publish_and_remove
 from isotherm.tasks.stage import claimed, stage_task, tell
 
@@ -175,7 +175,7 @@ def adjudicate(payload: Json) -> Json:
         counts |= {"contradictions": sum(len(o.contradictions) for o in outcomes), "fallbacks": answer["fallbacks"]}
         with connection() as conn:
             steps.store_answer(conn, step, {**answer, "vectors": vectors})
-            step.settle(conn, counts)
+            step.settle(conn, {**counts, **answer.get("spent", {})})
         tell(step, UnitsAdjudicated(**counts))
     return step.receipt
 
@@ -198,7 +198,7 @@ def persist(payload: Json) -> Json:
                 return step.receipt
             written = _write(conn, step)
             messages = interest_turn.release(conn, bank_of(step), step.operation_id, changed=written.changed)
-            step.settle(conn, asdict(written), is_result=True)
+            step.settle(conn, {**asdict(written), **spent(conn, step)}, is_result=True)
         publish_and_remove(messages)
         tell(step, InterestsPersisted(**asdict(written)))
     return step.receipt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -23,6 +24,7 @@ from isotherm.pipeline.ports import Question
 from isotherm.storage.models import factory
 from isotherm.storage.models.chat import HttpChatModel
 from isotherm.storage.models.http import ModelServer
+from isotherm.storage.models.usage import collect
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import interest_tend, produce_interest, producers
@@ -529,3 +531,24 @@ def test_points_are_grouped_by_theme_in_the_background_and_a_new_one_finds_its_o
     accepted = producers.forget(producers.Namespace.of("atlas", "s1"))
     drive(accepted.operation_id)
     assert fetch_all("SELECT count(*) FROM interest_themes") == [(0,)]
+
+
+def test_a_run_says_what_its_models_cost_and_a_question_asked_before_costs_nothing(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    answer = json.dumps(extracted("tea"))
+    with model_server(said(answer)) as script:
+        monkeypatch.setattr(
+            factory, "chat_model", lambda _: HttpChatModel(ModelServer(script.url, timeout=5), "test", observer=collect)
+        )
+        first = producers.operation(run("s1", *(f"Note {n}." for n in range(7)))).result
+        assert first is not None
+        assert (first["model_calls"], first["input_tokens"], first["output_tokens"]) == (2, 22, 14)
+        with connection() as conn:
+            conn.execute("DELETE FROM operations")
+        again = producers.operation(run("s1", *(f"Note {n}." for n in range(7)))).result
+        assert again is not None
+        assert "model_calls" not in again
+        assert len(script.asked) == 2
+    assert embedder.asked.count("tea\nabout tea") == 1
