@@ -16,6 +16,8 @@ _FOLD_S = 5.0
 _DEPTH_S = 300.0
 _REEMBED_S = 10.0
 _COLLECT_S = 300.0
+_AGE_S = 600.0
+_INTERESTS_DUE_S = 60.0
 
 broker_url = servers.broker_url(_settings)
 result_backend = servers.result_url(_settings)
@@ -82,6 +84,7 @@ imports = (
     "isotherm.tasks.brain_reembed",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",
+    "isotherm.tasks.interest_tend",
 )
 
 
@@ -99,6 +102,8 @@ beat_schedule = {
     stages.DEPTH: _every(stages.DEPTH, _DEPTH_S),
     stages.COLLECT: _every(stages.COLLECT, _COLLECT_S),
     stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
+    stages.AGE: _every(stages.AGE, _AGE_S),
+    stages.INTERESTS_DUE: _every(stages.INTERESTS_DUE, _INTERESTS_DUE_S),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
     stages.BRAIN_DRIFT: _every(stages.BRAIN_DRIFT, _seconds["drift_tick"]),
     stages.BRAIN_REEMBED: _every(stages.BRAIN_REEMBED, _REEMBED_S),

@@ -435,6 +435,26 @@ class UnitsAdjudicated(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class InterestsAged(Event):
+    """Interests are less fresh than they were; `expired` counts those that were archived, since their time is over."""
+
+    name: ClassVar[str] = "interest.interests_aged"
+    changed: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class InterestsTended(Event):
+    """An agent's interests have the vectors they lacked, and what waited for review was judged; `waiting` still waits."""
+
+    name: ClassVar[str] = "interest.interests_tended"
+    embedded: int
+    judged: int
+    waiting: int
+    themes: int
+
+
+@dataclass(frozen=True, slots=True)
 class InterestsPersisted(Event):
     """A run is written."""
 

@@ -32,6 +32,7 @@ S1_JUDGE = "interest.s1.judge"
 S2_CLUSTER = "interest.s2.cluster"
 V1_2_ADJUDICATE = "interest.v1_2.adjudicate"
 V1_3_PERSIST = "interest.v1_3.persist"
+TEND = "interest.tend"
 
 # Every stage of durable work. A stage that is not here cannot become a step.
 STAGES = MappingProxyType(
@@ -53,6 +54,7 @@ STAGES = MappingProxyType(
         S2_CLUSTER: Queue.DB,
         V1_2_ADJUDICATE: Queue.LLM,
         V1_3_PERSIST: Queue.DB,
+        TEND: Queue.LLM,
     }
 )
 
@@ -71,12 +73,29 @@ BRAIN_DRIFT = "brain.drift"
 BRAIN_REEMBED = "brain.reembed"
 COLLECT = "cold.collect"
 QUOTAS = "tier.quotas"
+AGE = "interest.age"
+INTERESTS_DUE = "interest.due"
 
 # Short, idempotent and not durable: the next tick does what a lost one did not.
 TICKS = MappingProxyType(
     {
         **dict.fromkeys(
-            (RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, BRAIN_REEMBED, COLLECT, QUOTAS, DEPTH), Queue.MAINTENANCE
+            (
+                RELAY,
+                SWEEP,
+                PURGE,
+                TOUCH,
+                REFRESH,
+                DUE,
+                BRAIN_FOLD,
+                BRAIN_REEMBED,
+                COLLECT,
+                QUOTAS,
+                DEPTH,
+                AGE,
+                INTERESTS_DUE,
+            ),
+            Queue.MAINTENANCE,
         ),
         BRAIN_DRIFT: Queue.GRAPH,
     }

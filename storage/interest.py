@@ -11,10 +11,13 @@ from isotherm.pipeline import text
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Bank
 from isotherm.pipeline.interest.candidates import Status, Vector
-from isotherm.pipeline.interest.ranking import LEAST_SIMILARITY, Score, Weights, score
+from isotherm.pipeline.interest.context import Block, Known, block
+from isotherm.pipeline.interest.ranking import LEAST_SIMILARITY, Score, Span, Weights, score
 from isotherm.pipeline.ports import Embedder
-from isotherm.storage.postgres import interest_read
+from isotherm.storage.postgres import interest_changes, interest_read, interest_themes
+from isotherm.storage.postgres.interest_changes import LogEntry
 from isotherm.storage.postgres.interest_read import ContradictionRow, Evidence, Hit, Interest
+from isotherm.storage.postgres.interest_themes import ListedTheme
 from isotherm.storage.postgres.pool import connection
 
 VISIBLE = (Status.ACTIVE, Status.PENDING_REVIEW)
@@ -86,11 +89,19 @@ class InterestMemory:
             return interest_read.listed(conn, bank, [s.value for s in statuses], _checked(limit))
 
     def recall(
-        self, bank: Bank, query: str, *, limit: int = 8, now: datetime | None = None, weights: Weights | None = None
+        self,
+        bank: Bank,
+        query: str,
+        *,
+        limit: int = 8,
+        span: Span | None = None,
+        now: datetime | None = None,
+        weights: Weights | None = None,
     ) -> InterestRecall:
         """Points of a bank that have to do with a query, best first: by likeness, freshness, sessions and reliability.
 
         Points that wait for review are among them, marked by their status; an archived one stands for its successor.
+        Args: span: only points for which something was said then; None is always.
         Raises: as `listed`.
         """
         _checked(limit)
@@ -99,14 +110,28 @@ class InterestMemory:
         terms = text.terms(query)
         vec, model, degraded = self._embedded(query)
         quota = max(_MIN_QUOTA, _PER_WANTED * limit)
-        with connection() as conn:
-            hits = interest_read.candidates(conn, bank, terms=terms, vec=vec, model=model, quota=quota)
-            points = interest_read.by_id(conn, bank, [hit.id for hit in hits])
         moment = now or datetime.now(UTC)
+        after, before = (span or Span()).bounds(moment)
+        with connection() as conn:
+            hits = interest_read.candidates(
+                conn, bank, terms=terms, vec=vec, model=model, quota=quota, after=after, before=before
+            )
+            points = interest_read.by_id(conn, bank, [hit.id for hit in hits])
         found = [_ranked(points[h.id], h, len(terms), moment, weights) for h in hits if h.id in points]
         near = [item for item in found if item.score.similarity >= LEAST_SIMILARITY]
         near.sort(key=lambda item: (-item.score.total, str(item.interest.id)))
         return InterestRecall(tuple(near[:limit]), degraded)
+
+    def context(self, bank: Bank, query: str, *, budget: int = 400, limit: int = 8, span: Span | None = None) -> Block:
+        """What `recall` finds, as a block of text for an agent's prompt.
+
+        Args: budget: of tokens for the whole block.
+        Raises: as `recall`.
+        """
+        now = datetime.now(UTC)
+        items = self.recall(bank, query, limit=limit, span=span, now=now).items
+        said = self.evidence(bank, [item.interest.id for item in items])
+        return block([_known(item.interest, said[item.interest.id], now) for item in items], budget)
 
     def evidence(self, bank: Bank, points: Sequence[UUID]) -> dict[UUID, list[Evidence]]:
         """What was said for points, oldest first, by point. Raises: TransientError."""
@@ -131,6 +156,39 @@ class InterestMemory:
         by_id = {one.id: one for one in said}
         return [_contradiction(row, points, by_id) for row in rows if {row.left_id, row.right_id} <= points.keys()]
 
+    def contradiction(self, bank: Bank, wanted: UUID) -> Contradiction:
+        """One contradiction, with both sides. Raises: RejectedError when the bank has none of this id; TransientError."""
+        with connection() as conn:
+            row = interest_read.contradiction(conn, bank, wanted)
+            if row is None:
+                raise RejectedError(f"contradiction {wanted}: not known here")
+            points = interest_read.by_id(conn, bank, [row.left_id, row.right_id])
+            said = interest_read.evidence(conn, bank, ids=sorted(_evidence_ids([row])))
+        return _contradiction(row, points, {one.id: one for one in said})
+
+    def point(self, bank: Bank, wanted: UUID) -> Interest:
+        """One point, archived ones too. Raises: RejectedError when the bank has none of this id; TransientError."""
+        with connection() as conn:
+            found = interest_read.by_id(conn, bank, [wanted])
+        if wanted not in found:
+            raise RejectedError(f"interest {wanted}: not known here")
+        return found[wanted]
+
+    def themes(self, bank: Bank, *, limit: int = 50) -> list[ListedTheme]:
+        """What a bank's points are about, grouped in the background; what was said most often first. Raises: as `listed`."""
+        with connection() as conn:
+            return interest_themes.listed(conn, bank, _checked(limit))
+
+    def log(self, bank: Bank, *, limit: int = 50, offset: int = 0, point: UUID | None = None) -> list[LogEntry]:
+        """Changes of a bank, or of one point, newest first. Args: limit: 1 to 1,000; offset: how many to pass over.
+
+        Raises: as `listed`.
+        """
+        if offset < 0:
+            raise RejectedError("offset: 0 or more")
+        with connection() as conn:
+            return interest_changes.entries(conn, bank, limit=_checked(limit), offset=offset, point=point)
+
     def _embedded(self, query: str) -> tuple[Vector | None, str | None, tuple[str, ...]]:
         embedder = self._embedder()
         if embedder is None:
@@ -152,6 +210,13 @@ def _ranked(point: Interest, hit: Hit, asked: int, now: datetime, weights: Weigh
     reliability = point.reliability / 2 if point.contested else point.reliability
     likeness = max(hit.cosine or 0.0, shared)
     return RecalledInterest(point, score(likeness, point.freshness(now), point.sessions, reliability, weights))
+
+
+def _known(one: Interest, said: Sequence[Evidence], now: datetime) -> Known:
+    marks = [one.freshness(now).value]
+    marks += ["waits for review"] if one.status is Status.PENDING_REVIEW else []
+    marks += ["no longer current"] if one.contested else []
+    return Known(one.name, one.summary, marks, one.sessions, one.last_seen_at, said[-1].record_id if said else "")
 
 
 def _evidence_ids(rows: Iterable[ContradictionRow]) -> set[int]:

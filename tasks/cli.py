@@ -20,7 +20,7 @@ from isotherm.tasks.commands import (
     erase,
     graph,
     ingest,
-    interest,
+    interest_changes,
     memory,
     ops,
     servers,
@@ -63,12 +63,12 @@ app.command(rich_help_panel=_MEMORY)(erase.forget)
 app.command(rich_help_panel=_MEMORY)(erase.forgotten)
 app.command(rich_help_panel=_MEMORY)(transfer.export)
 app.command("import", rich_help_panel=_MEMORY)(transfer.import_)
-app.command(rich_help_panel=_INTERESTS)(interest.interests)
-app.command(rich_help_panel=_INTERESTS)(interest.contradictions)
+app.add_typer(interest_changes.interests, name="interests", rich_help_panel=_INTERESTS)
+app.add_typer(interest_changes.contradictions, name="contradictions", rich_help_panel=_INTERESTS)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.put)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.search)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.expand)
-app.command(rich_help_panel=_KNOWLEDGE)(brain_find.get)
+app.command("read", rich_help_panel=_KNOWLEDGE)(brain_find.get)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.find)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.links)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.kinds)

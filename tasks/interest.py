@@ -33,7 +33,7 @@ _WINDOW = {True: 5, False: 10}
 def extract(payload: Json) -> Json:
     """Read the candidates out of a session; a long one is cut into parts that are read side by side."""
     with claimed(payload) as step:
-        who = readers()
+        who = readers(step)
         parts = [step.input] if step.unit else _parts(step, who)
         if len(parts) == 1:
             _extract_part(step, parts[0], who)
@@ -79,7 +79,7 @@ def _extract_part(step: ClaimedStep, part: Json, who: Readers) -> None:
     with connection() as conn:
         if not step.unit:
             messages = follow(conn, step, next_step(stages.S1_FOLD))
-        step.settle(conn, counts)
+        step.settle(conn, {**counts, **answer.get("spent", {})})
     publish_and_remove(messages)
     tell(step, CandidatesExtracted(**counts))
 
@@ -88,7 +88,7 @@ def _extract_part(step: ClaimedStep, part: Json, who: Readers) -> None:
 def fold(payload: Json) -> Json:
     """Make candidates of one name one, embed them in one batch, and find the groups that need a judgement."""
     with claimed(payload) as step:
-        who = readers()
+        who = readers(step)
         answer = _folded(step, who)
         groups = [n for n, group in enumerate(answer["groups"]) if len(group) > 1]
         header = [
@@ -128,7 +128,7 @@ def _folded(step: ClaimedStep, who: Readers) -> Json:
 def judge(payload: Json) -> Json:
     """Judge groups of points that may be one; a group that cannot be judged stays as it is."""
     with claimed(payload) as step:
-        who = readers()
+        who = readers(step)
         with connection() as conn:
             folded = interest_steps.answers(conn, step, stages.S1_FOLD)[""]
         points = codec.load_points(folded["points"])
@@ -146,7 +146,7 @@ def judge(payload: Json) -> Json:
         with connection() as conn:
             found = {n: codec.dump_points(group) for n, group in whole.items()}
             steps.store_answer(conn, step, {**answer, "points": found})
-            step.settle(conn, counts)
+            step.settle(conn, {**counts, **answer.get("spent", {})})
         tell(step, GroupsJudged(**counts))
     return step.receipt
 

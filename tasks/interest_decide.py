@@ -25,7 +25,7 @@ from isotherm.storage.postgres.interest_write import PlanWriter, Written
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.tasks.interest_models import Readers
-from isotherm.tasks.interest_run import Json, ask_each, batches, follow, next_step, readers
+from isotherm.tasks.interest_run import Json, ask_each, batches, follow, next_step, readers, spent
 from isotherm.tasks.publish import publish_and_remove
 from isotherm.tasks.stage import claimed, stage_task, tell
 
@@ -39,12 +39,12 @@ def cluster(payload: Json) -> Json:
     """Link the points of a session with each other and with stored ones, once it is this run's turn."""
     with claimed(payload) as step:
         with connection() as conn:
-            if not _has_turn(conn, step):
+            if not has_turn(conn, step):
                 return step.receipt
             points, model = _judged_points(conn, step)
-            stated = interest_history.known(conn, _bank(step), _statements(points))
+            stated = interest_history.known(conn, bank_of(step), _statements(points))
             new = [p for p in points if interest_history.by_statement(stated, p) is None]
-            near = interest_history.near(conn, _bank(step), new, model)
+            near = interest_history.near(conn, bank_of(step), new, model)
         shared = _shared(new, stated, near)
         found = s2.cluster(new, near.points, relate_by_rules, known=shared, proposed=near.pairs)
         counts = {"points": len(points), "known": len(points) - len(new), "components": len(found.components)}
@@ -52,26 +52,27 @@ def cluster(payload: Json) -> Json:
         answer = {"points": codec.dump_points(new), "hist": codec.dump_history(near.points)}
         with connection() as conn:
             steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "model": model})
-            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers()))
+            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers(step)))
             step.settle(conn, counts)
         publish_and_remove(messages)
         tell(step, PointsClustered(**counts))
     return step.receipt
 
 
-def _bank(step: ClaimedStep) -> int:
+def bank_of(step: ClaimedStep) -> int:
+    """The bank that a step belongs to. Raises: RejectedError when it belongs to none."""
     if step.bank_id is None:
         raise RejectedError(f"operation {step.operation_id} belongs to no bank")
     return step.bank_id
 
 
-def _has_turn(conn: Connection, step: ClaimedStep) -> bool:
+def has_turn(conn: Connection, step: ClaimedStep) -> bool:
     """Take the bank's turn, or give the step back, uncounted, to be called when the turn comes.
 
     Raises: RejectedError when it has waited for longer than anything is waited for; LostLeaseError when the step is not
     ours any more.
     """
-    if interest_turn.take(conn, _bank(step), step.operation_id) is not None:
+    if interest_turn.take(conn, bank_of(step), step.operation_id) is not None:
         return True
     if steps.is_late(conn, step.id):
         raise RejectedError("gave up waiting for the turn of its agent")
@@ -157,7 +158,7 @@ class _Run:
 def adjudicate(payload: Json) -> Json:
     """Decide what becomes of the points of a unit; what cannot be judged waits for review."""
     with claimed(payload) as step:
-        who = readers()
+        who = readers(step)
         with connection() as conn:
             run = _Run(conn, step)
             earlier = _earlier(conn, step)
@@ -174,7 +175,7 @@ def adjudicate(payload: Json) -> Json:
         counts |= {"contradictions": sum(len(o.contradictions) for o in outcomes), "fallbacks": answer["fallbacks"]}
         with connection() as conn:
             steps.store_answer(conn, step, {**answer, "vectors": vectors})
-            step.settle(conn, counts)
+            step.settle(conn, {**counts, **answer.get("spent", {})})
         tell(step, UnitsAdjudicated(**counts))
     return step.receipt
 
@@ -193,18 +194,18 @@ def persist(payload: Json) -> Json:
     """Write a run in one transaction, and hand the turn over. Points without a decision wait for review."""
     with claimed(payload) as step:
         with connection() as conn:
-            if not _has_turn(conn, step):
+            if not has_turn(conn, step):
                 return step.receipt
             written = _write(conn, step)
-            messages = interest_turn.release(conn, _bank(step), step.operation_id, changed=written.changed)
-            step.settle(conn, asdict(written), is_result=True)
+            messages = interest_turn.release(conn, bank_of(step), step.operation_id, changed=written.changed)
+            step.settle(conn, {**asdict(written), **spent(conn, step)}, is_result=True)
         publish_and_remove(messages)
         tell(step, InterestsPersisted(**asdict(written)))
     return step.receipt
 
 
 def _write(conn: Connection, step: ClaimedStep) -> Written:
-    bank_id, run = _bank(step), _Run(conn, step)
+    bank_id, run = bank_of(step), _Run(conn, step)
     parts = interest_steps.answers(conn, step, stages.V1_2_ADJUDICATE).values()
     outcomes = [run.settled()]
     vectors: dict[str, Vector] = {}

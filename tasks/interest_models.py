@@ -14,6 +14,7 @@ from isotherm.pipeline.interest.s1 import Merge
 from isotherm.pipeline.interest.v1_2 import Unit
 from isotherm.pipeline.interest.windows import Window
 from isotherm.pipeline.ports import ChatModel, Embedder, Redactor
+from isotherm.storage.interest_copies import RememberingChat, RememberingEmbedder
 from isotherm.storage.models import factory
 from isotherm.storage.models.keyphrases import CountingKeyphrases
 from isotherm.storage.settings import Settings
@@ -28,9 +29,17 @@ class Readers:
     redactor: Redactor
 
     @classmethod
-    def of(cls, settings: Settings) -> Readers:
-        """As the settings ask. Raises: RejectedError naming the settings that are missing."""
-        return cls(factory.chat_model(settings), factory.embedder(settings), factory.redactor(settings))
+    def of(cls, settings: Settings, bank_id: int | None = None) -> Readers:
+        """As the settings ask.
+
+        Args: bank_id: whose answers and vectors are remembered; None remembers nothing.
+        Raises: RejectedError naming the settings that are missing.
+        """
+        chat, embedder = factory.chat_model(settings), factory.embedder(settings)
+        if bank_id is not None:
+            chat = None if chat is None else RememberingChat(chat, bank_id, settings.chat_model or "")
+            embedder = None if embedder is None else RememberingEmbedder(embedder, bank_id)
+        return cls(chat, embedder, factory.redactor(settings))
 
     def extract(self, window: Window) -> tuple[list[Candidate], bool]:
         """The candidates of a window, secrets taken out, and whether the rules had to stand in for the model.
@@ -83,13 +92,15 @@ class Readers:
         return list(self.embedder.embed([c.text for c in candidates]))
 
     def reworded(self, outcomes: Sequence[Outcome], points: Mapping[str, Point]) -> dict[str, Vector]:
-        """Vectors of the points that got new words, by the handle that names their decision. Raises: as `embed`."""
+        """Vectors of the points that got new words, by the handle that names their decision, or the id of a stored one. Raises: as `embed`."""
         found = {
             d.members[0]: v1_2.reworded(points[d.members[0]].candidate, d)
             for outcome in outcomes
             for d in outcome.decisions
             if d.topic.strip()
         }
+        for revision in (r for outcome in outcomes for r in outcome.revisions):
+            found.setdefault(revision.target, Candidate(revision.topic, revision.reason))
         vectors = self.embed(list(found.values()))
         return {handle: vec for handle, vec in zip(found, vectors, strict=True) if vec is not None}
 

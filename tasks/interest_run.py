@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from isotherm import storage
+from isotherm.pipeline import stages
+from isotherm.storage.models.usage import Usage, collected
 from isotherm.storage.postgres import interest_steps, steps
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
@@ -17,13 +19,13 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 # Windows, groups or units of a step: the rules need milliseconds for one, a model needs seconds.
-_PER_STEP = {True: 4, False: 20}
+_PER_STEP = {True: 1, False: 20}
 MAX_PARTS = 64
 
 
-def readers() -> Readers:
-    """The models of this process. Raises: RejectedError naming the settings that are missing."""
-    return Readers.of(storage.open().settings)
+def readers(step: ClaimedStep) -> Readers:
+    """The models of this process, for the bank of a step. Raises: RejectedError naming the settings that are missing."""
+    return Readers.of(storage.open().settings, step.bank_id)
 
 
 def batches(items: Sequence[T], who: Readers) -> list[list[T]]:
@@ -47,18 +49,45 @@ def ask_each(step: ClaimedStep, who: Readers, asks: Mapping[str, Callable[[], tu
 
     A model's answers are kept one by one, so that a killed runner asks for at most one of them again.
     Args: asks: by part, returns a JSON value and whether it stands in for a model that could not answer.
-    Returns: {"said": {part: value}, "fallbacks": count}, as stored.
+    Returns: {"said": {part: value}, "fallbacks": count, "spent": calls and tokens}, as stored.
     """
     answer = step.answer or {"said": {}, "fallbacks": 0}
     for part, ask in asks.items():
         if part not in answer["said"]:
-            value, failed = ask()
-            answer = {"said": {**answer["said"], part: value}, "fallbacks": answer["fallbacks"] + failed}
+            with collected() as used:
+                value, failed = ask()
+            answer = {
+                "said": {**answer["said"], part: value},
+                "fallbacks": answer["fallbacks"] + failed,
+                "spent": added(answer.get("spent", {}), used),
+            }
             if who.chat is not None:
                 keep(step, answer)
     if step.answer is not answer:
         keep(step, answer)
     return answer
+
+
+def added(spent: Json, used: Sequence[Usage]) -> Json:
+    """What was spent, with what a few more calls cost; blank while no model was asked."""
+    if not used:
+        return spent
+    more = {
+        "model_calls": len(used),
+        "input_tokens": sum(one.input_tokens or 0 for one in used),
+        "output_tokens": sum(one.output_tokens or 0 for one in used),
+        "model_ms": sum(one.duration_ms for one in used),
+    }
+    return {name: spent.get(name, 0) + n for name, n in more.items()}
+
+
+def spent(conn: Connection, step: ClaimedStep) -> Json:
+    """What the models of a run cost, over all of its steps that were answered; blank for a run by rules."""
+    total: Json = {}
+    for stage in (stages.EXTRACT, stages.S1_JUDGE, stages.V1_2_ADJUDICATE):
+        for answer in interest_steps.answers(conn, step, stage).values():
+            total = {name: total.get(name, 0) + n for name, n in answer.get("spent", {}).items()} or total
+    return total
 
 
 def keep(step: ClaimedStep, answer: Json) -> None:

@@ -8,24 +8,39 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from functools import partial
+from uuid import UUID
 
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.interest.context import Block
+from isotherm.pipeline.interest.ranking import Span
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.interest import Contradiction, InterestRecall
-from isotherm.storage.postgres import namespaces, outbox, steps
+from isotherm.storage.postgres import interest_changes, namespaces, outbox, steps
+from isotherm.storage.postgres.interest_changes import LogEntry, Undone
 from isotherm.storage.postgres.interest_read import Interest
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks import produce_records
 from isotherm.tasks.accepted import Accepted
 
-__all__ = ["contradictions", "ingest_session", "interests", "recall_interests"]
+__all__ = [
+    "LogEntry",
+    "Undone",
+    "contradictions",
+    "ingest_session",
+    "interest_context",
+    "interests",
+    "recall_interests",
+    "reopen_contradiction",
+    "resolve_contradiction",
+    "undo_change",
+]
 
 KIND = "session.ingest"
 
@@ -65,12 +80,56 @@ def interests(bank: Bank, *, limit: int = 100) -> list[Interest]:
     return storage.open().interest.listed(bank, limit=limit)
 
 
-def recall_interests(bank: Bank, query: str, *, limit: int = 8) -> InterestRecall:
+def recall_interests(bank: Bank, query: str, *, limit: int = 8, span: Span | None = None) -> InterestRecall:
     """Interests that have to do with a query, best first, with the parts of their scores.
 
-    Reads in this process: no worker takes part. Raises: TransientError, RejectedError.
+    Reads in this process: no worker takes part.
+    Args: span: only those for which something was said then.
+    Raises: TransientError, RejectedError.
     """
-    return storage.open().interest.recall(bank, query, limit=limit)
+    return storage.open().interest.recall(bank, query, limit=limit, span=span)
+
+
+def interest_context(bank: Bank, query: str, *, budget: int = 400, limit: int = 8, span: Span | None = None) -> Block:
+    """The same as a block of text for an agent's prompt: delimited, each line with where it comes from.
+
+    Args: budget: of tokens for the whole block.
+    Raises: TransientError, RejectedError.
+    """
+    return storage.open().interest.context(bank, query, budget=budget, limit=limit, span=span)
+
+
+def resolve_contradiction(bank: Bank, contradiction: UUID, *, side: str | None = None) -> bool:
+    """Settle a contradiction; False when it was settled before. Both points stay.
+
+    Args: side: left or right, the one that counts from now on; None leaves it with the one that counts now.
+    Raises: RejectedError for one that is not known here, or another side; TransientError.
+    """
+    if side not in (None, "left", "right"):
+        raise RejectedError("side: left or right")
+    storage.open()
+    with connection() as conn:
+        return interest_changes.settle(conn, bank, contradiction, status="resolved", side=side)
+
+
+def reopen_contradiction(bank: Bank, contradiction: UUID) -> bool:
+    """Open a settled contradiction again, the side that counts told by the rules; False when it is open.
+
+    Raises: as `resolve_contradiction`.
+    """
+    storage.open()
+    with connection() as conn:
+        return interest_changes.settle(conn, bank, contradiction, status="open")
+
+
+def undo_change(bank: Bank, entry: int) -> Undone:
+    """Take back a merge or an archiving, by its id in the log of changes; what was said stays with what said it.
+
+    Raises: RejectedError for an entry that is not known here, of another kind, or undone already; TransientError.
+    """
+    storage.open()
+    with connection() as conn:
+        return interest_changes.undo(conn, bank, entry)
 
 
 def contradictions(bank: Bank, *, resolved: bool = False, limit: int = 100) -> list[Contradiction]:

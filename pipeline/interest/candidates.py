@@ -62,7 +62,8 @@ class Candidate:
 
     Args: topic: a short phrase; reason: the statement it was read from; confidence, importance: in [0, 1], that it was
         read rightly and how much it matters; tags: at most five; turn_range: first and last message, 0-based, None when
-        unknown; subjective: the user's own preference; wiki_worthy: None when nobody judged.
+        unknown; subjective: the user's own preference; wiki_worthy: None when nobody judged; ttl_days: how long it stays fresh
+        after it was said, None for the default.
     """
 
     topic: str
@@ -76,6 +77,7 @@ class Candidate:
     kind: Kind = Kind.INTEREST
     importance: float = 0.5
     sources: tuple[Source, ...] = ()
+    ttl_days: int | None = None
 
     @property
     def name(self) -> str:
@@ -161,6 +163,15 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
+class Revision:
+    """Better words for a stored point that no member becomes a part of. Args: target: its id; topic: not blank."""
+
+    target: str
+    topic: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Contradiction:
     """Two points that cannot both hold.
 
@@ -177,10 +188,11 @@ class Contradiction:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was decided about a unit of points: each of them is a member of exactly one decision."""
+    """What was decided about a unit of points: each is a member of exactly one decision; stored ones may get better words."""
 
     decisions: tuple[Decision, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()
+    revisions: tuple[Revision, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ _TOPIC_CHARS = 80
 _REASON_CHARS = 300
 # Longer messages are documents that were pasted, not statements: of those only the plainest forms count.
 _SPOKEN_CHARS = 1_200
+# Facts may be told with words that stand for something else; what somebody likes or plans must name it.
+_SELF_CONTAINED = frozenset({Kind.INTEREST, Kind.PREFERENCE, Kind.PLAN})
 _PLAIN = frozenset({"allergy", "diet", "no_longer", "preference", "aversion", "into", "favorite"})
 
 _SENTENCE = re.compile(r"[^.!?\n]*(?:[.!?](?!\s|$|[\"'\u201d\u2019)])[^.!?\n]*)*[.!?\n]*[\"'\u201d\u2019)]*")
@@ -162,8 +164,8 @@ def _fragment(text: str, *, joyful: bool) -> _Read | None:
     if match:
         return _Read(match.group("topic"), _VERSION)
     match = known.GERUND.match(text) if joyful else None
-    if match and match.group("gerund").casefold() not in known.NOT_GERUNDS:
-        topic = _topic(match.group("topic"), _JOYFUL)
+    if match and match.group("gerund").casefold() in known.PASTIMES:
+        topic = _topic(known.ABOUT_IT.sub("", match.group("topic")), _JOYFUL)
         return _Read(topic, _JOYFUL) if topic else None
     return None
 
@@ -179,6 +181,11 @@ def _topic(found: str, pattern: Pattern) -> str | None:
         return found[:_TOPIC_CHARS].strip()
     if pattern.name == "name":
         return ", ".join(part.strip() for part in found.split(",")[:2])[:_TOPIC_CHARS]
+    if pattern.name == "best":
+        found = re.split(r"[,:]\s+", found)[-1]
+        begun = found.split()[0].casefold() if found.split() else ""
+        if begun.endswith("ing") and begun not in known.PASTIMES | {"being"}:
+            return None
     cut = known.TOPIC_END.split(found.strip(), maxsplit=1)[0] if pattern.name != "no_longer" else found.strip()
     if pattern.name == "wish":
         cut = " ".join(cut.rsplit(" to ", maxsplit=1))
@@ -186,9 +193,16 @@ def _topic(found: str, pattern: Pattern) -> str | None:
     topic = known.TOPIC_TAIL.sub("", short.strip(" .,;:'\"`"))
     meaning = [word for word in words(f"{topic} 0")[:-1] if word not in known.PRONOUNS]
     first = topic.split()[0].casefold() if topic else ""
-    if not meaning or first in known.PRONOUNS:
+    if not meaning or first in known.PRONOUNS or set(meaning) <= known.VAGUE:
+        return None
+    if pattern.kind in _SELF_CONTAINED and _stands_for_something(topic):
         return None
     return topic
+
+
+def _stands_for_something(topic: str) -> bool:
+    said = topic.casefold().split()
+    return said[0] in known.THEIRS or not known.ELSEWHERE.isdisjoint(said)
 
 
 def _recurring(clause: Clause, following: Message | None) -> _Read | None:

@@ -7,22 +7,26 @@ when one denies what the other says.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from isotherm.pipeline.interest import rule_words
+from isotherm.pipeline.interest import opposites, rule_words
 from isotherm.pipeline.interest.candidates import Kind, normalize
 from isotherm.pipeline.interest.rule_judge import RuleJudge, Verdict
 from isotherm.pipeline.interest.rule_reading import Statement
 from isotherm.pipeline.text import words
 
 # Cosine above which two statements in other words are one, when nothing speaks against it.
-ALIKE = 0.80
+ALIKE = 0.84
 # Cosine above which a shared subject is enough. Unrelated statements of one session lie between 0 and 0.35.
 AKIN = 0.40
 # The same where everything that one is about is in the topic of the other.
 NESTED = 0.30
+# Words of a topic that names a thing: "restored wooden rowing boat", "volunteer at the dog shelter".
+_NAME_WORDS = 3
+_TELLS = re.compile(r"\w+ (?:is|are|was|were)\b", re.IGNORECASE)
 
 _KINDS = {Kind.INTEREST: 1, Kind.PREFERENCE: 1, Kind.PLAN: 1, Kind.FACT: 2, Kind.SCHEDULE: 3, Kind.TOOL: 4}
 # Words that many interests share and none is about.
@@ -100,11 +104,11 @@ def _statement(side: Side) -> Statement:
 
 
 def _by_likeness(left: Side, right: Side, cosine: float | None) -> Relation:
-    if cosine is None or _denies(left) != _denies(right):
+    if cosine is None or _denied(left) != _denied(right) or opposites.opposed(left.topic, right.topic):
         return Relation(Link.APART, "undecided")
-    if cosine > ALIKE and _numbers(left) == _numbers(right):
+    if cosine > ALIKE and _numbers(left) == _numbers(right) and not opposites.swapped(left.topic, right.topic):
         return Relation(Link.SAME, "alike")
-    if _KINDS[left.kind] == _KINDS[right.kind] and not _named_apart(left, right):
+    if _KINDS[left.kind] == _KINDS[right.kind] and _name_things(left, right) and not _named_apart(left, right):
         if cosine > NESTED and _nested(left, right):
             return Relation(Link.SAME, "nested_subject")
         if cosine > AKIN and _share_subject(left, right):
@@ -115,6 +119,18 @@ def _by_likeness(left: Side, right: Side, cosine: float | None) -> Relation:
 def _denies(side: Side) -> bool:
     said = side.topic.casefold().replace("\u2019", "'").split()
     return said[:2] == ["used", "to"] or any(word in rule_words.NEGATORS or word.endswith("n't") for word in said)
+
+
+def _denied(side: Side) -> tuple[bool, int]:
+    """Whether a topic denies, and how often: of two denials one may be gone."""
+    return _denies(side), opposites.denials(side.topic)
+
+
+def _name_things(left: Side, right: Side) -> bool:
+    """Whether both topics name something rather than tell a whole sentence, of which a shared word is only a part."""
+    if any(_TELLS.search(side.topic) for side in (left, right)):
+        return False
+    return max(len(_subjects(left.topic)), len(_subjects(right.topic))) <= _NAME_WORDS
 
 
 def _numbers(side: Side) -> frozenset[str]:

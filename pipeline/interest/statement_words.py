@@ -12,7 +12,8 @@ _HABITS = """
     shoot bake paddle play run ride cook brew climb hike swim ski sail surf row cycle paint draw knit sew sing dance
     collect grow garden teach study speak eat drink drive code program build train practice practise watch follow
     volunteer raise keep breed hunt travel commute rent lead own write photograph blog stream juggle meditate foster
-    kayak skate fence box lift forage carve weld solder
+    kayak skate fence box lift forage carve weld solder camp fish bird sculpt crochet quilt boulder journal
+    woodwork fix restore ferment
 """
 _DOING = """
     baking cooking learning training building writing playing studying doing making planning teaching brewing painting
@@ -75,12 +76,12 @@ PATTERNS = (
     _pattern("past", r"\bI (?P<topic>used to .+)", Kind.PREFERENCE, (0.8, 0.6), subjective=True),
     _pattern("preference", rf"{_ME} {_OFTEN}(?:prefer|rather have|favor|favour) (?P<topic>.+)", Kind.PREFERENCE, (0.95, 0.7), subjective=True, lead=6),
     _pattern("liking", rf"\bI(?: do)? {_OFTEN}(?:like|love|enjoy|adore) (?P<topic>.+)", Kind.INTEREST, (0.85, 0.7), subjective=True),
-    _pattern("favorite", r"\bmy (?P<topic>favou?rite .+)", Kind.PREFERENCE, (0.9, 0.7), subjective=True, lead=6),
+    _pattern("favorite", r"\bmy (?P<topic>favou?rite [^,;]+? (?:is|are|has (?:always )?been) .+)", Kind.PREFERENCE, (0.9, 0.7), subjective=True, lead=6),
     _pattern("into", rf"{_AM} {_OFTEN}(?:(?:so |very |quite )?(?:into|fond of|obsessed with|passionate about|interested in|fascinated by|crazy about|keen on)|a (?:big |huge )?fan of) (?P<topic>.+)", Kind.INTEREST, (0.95, 0.8), subjective=True, lead=6),
     _pattern("learning", rf"\bI (?:{_OFTEN}want|{_OFTEN}hope|{_OFTEN}plan|{_OFTEN}need|am trying|would like|would love|'d like|'d love|decided) to (?P<topic>(?:learn|study|practice|practise|master|improve) .+)", Kind.INTEREST, (0.85, 0.8), subjective=True, lead=6),
     _pattern("home", r"\b(?:I|we)(?: have|'ve|\u2019ve|'m|\u2019m| am|'re|\u2019re| are| just| recently)* (?P<topic>(?:live in|living in|based in|moved to|moving to|relocated to|relocating to|come from|grew up in) .+)", Kind.FACT, (0.85, 0.8), lead=6),
     _pattern("work", r"\bI(?:'ll| will|'m going to)? (?P<topic>(?:work|worked|be working|am working|start|started) (?:at|for|as) .+)", Kind.FACT, (0.85, 0.8), lead=6),
-    _pattern("role", rf"(?:{_AM}|\bI'll be|\bI will be|\bI\u2019ll be) {_OFTEN}(?P<topic>(?:an? )(?!(?:bit|little|lot|few|while|big|minute|moment|fan)\b).+)", Kind.FACT, (0.8, 0.8)),
+    _pattern("role", rf"(?:{_AM}|\bI'll be|\bI will be|\bI\u2019ll be) {_OFTEN}(?P<topic>(?:an? )(?!(?:bit|little|lot|few|while|big|minute|moment)\b)(?!(?:[\w-]+ ){{0,2}}fan\b).+)", Kind.FACT, (0.8, 0.8)),
     _pattern("name", r"\b(?:I'm|I am|I\u2019m) (?P<topic>(?-i:[A-Z]\w+), .+)", Kind.FACT, (0.8, 0.8), lead=5),
     _pattern("change", r"\b(?:I|we)(?:'ve|\u2019ve| have| just| recently| finally)* (?P<topic>(?:switched|upgraded|migrated|changed|gone|converted) (?:from |to )?.+)", Kind.PREFERENCE, (0.75, 0.6), lead=6),
     _pattern("used", rf"\b(?:I|we) {_OFTEN}(?:{_USES}) (?P<topic>.+)", Kind.TOOL, (0.8, 0.6), lead=6),
@@ -88,7 +89,7 @@ PATTERNS = (
     _pattern("habit", rf"\bI {_OFTEN}(?P<topic>(?:{_any(_HABITS)}) (?!(?:the|it|that|this|these|those|them|him|her|you|half|some|up|out|on|off|at|in|for|from|to|with|now|away|back|down|into|over)\b).+)", Kind.INTEREST, (0.8, 0.7), subjective=True, lead=4),
     _pattern("progress", rf"{_AM} {_OFTEN}(?P<topic>(?:{_any(_DOING)}|working on|training for|saving for|reading about) .+)", Kind.INTEREST, (0.65, 0.6), subjective=True, lead=4),
     _pattern("looking", rf"{_AM} {_OFTEN}looking for (?:some )?(?:recommendations|inspiration|ideas|tips|suggestions|resources) (?:for|on|about) (?P<topic>(?!how\b).+)", Kind.INTEREST, (0.6, 0.5), subjective=True, lead=4),
-    _pattern("relation", rf"\b[Mm]y (?P<topic>(?:\w+ )?(?:{_any(_RELATIONS)})(?:,? \w+,?)? (?:is|are|was|has|likes|hates|loves|lives|works)\b.+)", Kind.FACT, (0.75, 0.6), lead=4),
+    _pattern("relation", rf"\b[Mm]y (?P<topic>(?:\w+ )?(?:{_any(_RELATIONS)})(?:,? \w+,?)? (?:is|are|was|has|likes|hates|loves|lives|works)\b(?! (?:(?:so|very|really|all|just|not|still) )*(?:excited|happy|sad|glad|proud|thrilled|tired|sorry|upset|ok|okay|fine|good|great|amazing|awesome|doing|going|getting|the best)\b).+)", Kind.FACT, (0.75, 0.6), lead=4),
     _pattern("called", r"^(?:the |my |our )?(?P<topic>(?:project|app|product|company|team|band|club|cat|dog|boat|shop) is (?:called|named) .+)", Kind.FACT, (0.7, 0.6), lead=0),
     _pattern("goal", r"^(?:the |our )?(?P<topic>goal is .+)", Kind.PLAN, (0.7, 0.6), lead=0),
     _pattern("having", r"\b(?:I|we) have (?P<topic>(?:an? )(?!(?:\w+ )?(?:pile|lot|bunch|few|bit|question|problem|meeting|idea|feeling|look|mess|hunch|point|plan|moment|minute|second|request|favor|understanding|sense|grasp)\b).+)", Kind.FACT, (0.65, 0.5)),
@@ -96,9 +97,9 @@ PATTERNS = (
     _pattern("plan", r"\bI (?:want|plan|hope|intend|decided) to (?P<topic>(?!(?:try|see|know|say|ask|check|look|run|go|make sure|be sure|use|want|get|keep)\b).+)", Kind.PLAN, (0.6, 0.5)),
     _pattern("wish", r"\bplease (?:set|switch|change|turn) (?:the |your |my |our )?(?:own )?(?P<topic>[\w ]+? to [\w ]+)", Kind.PREFERENCE, (0.75, 0.5), subjective=True, lead=5),
     _pattern("labeled", r"^(?P<topic>(?:style|stack|tools|tooling|preferences|diet|likes|dislikes|hobbies|interests|editor|languages?|coding style|conventions): .+)", Kind.PREFERENCE, (0.8, 0.6), subjective=True, lead=0),
-    _pattern("announced", r"^(?P<topic>[a-z][\w-]*(?: [\w-]+){0,2}): (?:is there|where|do you know|any|can (?:you|I))\b.*", Kind.INTEREST, (0.5, 0.5), subjective=True, lead=0),
+    _pattern("announced", r"^(?P<topic>(?-i:[a-z])[\w-]*(?: [\w-]+){0,2}): (?:is there|where|do you know|any|can (?:you|I))\b.*", Kind.INTEREST, (0.5, 0.5), subjective=True, lead=0),
     _pattern("best", r"^(?P<topic>.+?) (?:is|are|remains?)(?: still| really| just| simply)* (?:the best|my favou?rite|the highlight|so much fun|great fun|pure joy)\b", Kind.INTEREST, (0.8, 0.8), subjective=True, lead=0),
-    _pattern("lovely", r"^(?P<topic>(?:the|this) .+?) (?:is|are|was)(?: so| really| just)* (?:lovely|wonderful|fantastic|amazing|delightful|beautiful)$", Kind.INTEREST, (0.55, 0.4), subjective=True, lead=0),
+    _pattern("lovely", r"^(?P<topic>(?:the|this) .+?) (?:is|are)(?: so| really| just)* (?:lovely|wonderful|fantastic|amazing|delightful|beautiful)$", Kind.INTEREST, (0.55, 0.4), subjective=True, lead=0),
     _pattern("request", r"^(?P<topic>[\w' -]{3,40}), please\b", Kind.PREFERENCE, (0.65, 0.5), subjective=True, lead=0),
     _pattern("only", r"^(?P<topic>[\w' -]{3,40} only)$", Kind.PREFERENCE, (0.55, 0.4), subjective=True, lead=0),
     _pattern("choice", r"^(?P<topic>[\w' -]{3,40}), if (?:there's a choice|there is a choice|possible|you can|I can choose)", Kind.PREFERENCE, (0.75, 0.6), subjective=True, lead=0),
@@ -119,18 +120,31 @@ VERSIONED = re.compile(
     re.IGNORECASE,
 )
 
-# A gerund at the start, said with joy: "Paddling in the fjords after work".
-NOT_GERUNDS = _set(
-    """
-    morning evening nothing something anything everything king thing ring spring string during according regarding
-    including trying getting having going being doing making thinking looking meaning moving working spending warning
-    meeting building ceiling wedding feeling heading beginning checking asking sitting standing setting waiting starting
-    reminding knowing speaking nodding standing laughing landing
-    """
+# A pastime at the start, said with joy: "Paddling in the fjords after work". Other gerunds tell of what happens, not of what
+# somebody does gladly: "Sharing our stories isn't easy", "Wishing you the best".
+PASTIMES = frozenset(
+    form for verb in [*_HABITS.split(), "read"] for form in (f"{verb}ing", f"{verb[:-1]}ing", f"{verb}{verb[-1]}ing")
+) - _set("speaking keeping leading owning following raising renting eating lifting")
+GERUND = re.compile(
+    r"^(?P<topic>(?:(?!(?:my|your|our|his|her|their|the|a|an|by|for|from|of|in|on|at|with|without|about|after|before|"
+    r"while|when|just|like|love|no|not|keep|stop|start)\b)[A-Za-z]+ )?(?P<gerund>[A-Za-z]{3,}ing)\b.*)",
+    re.IGNORECASE,
 )
-GERUND = re.compile(r"^(?P<topic>(?:[A-Za-z]+ )?(?P<gerund>[A-Za-z]{3,}ing)\b.*)")
+# Where the name of a pastime ends and something is said about it.
+ABOUT_IT = re.compile(
+    r"(?:'s|\u2019s| (?:is|isn't|are|was|wasn't|were|has|have|had|will|would|can|could|let|lets|helps?|helped|makes?|made|"
+    r"brings?|brought|gives?|gave|means?|meant|keeps?|kept|takes?|took))\b.*$",
+    re.IGNORECASE,
+)
+# What stands for something said elsewhere: a topic that needs it says nothing by itself.
+ELSEWHERE = _set("it that this these those them him you your something anything someone anyone everything same")
+THEIRS = _set("their his its your")
+# Words that are no subject by themselves.
+VAGUE = _set(
+    "few lot best ok okay well great good fine better bit more some one thing things stuff way time part rest do plan make learn"
+)
 JOY = re.compile(
-    r"\b(?:love|loved|loving|best|happy|happier|favou?rite|fun|joy|imagine|whole reason|wonderful|can't wait|missed)\b",
+    r"\b(?:love|loved|loving|best|happy|happier|favou?rites?|faves?|fun|joy|imagine|whole reason|wonderful|can't wait|missed)\b",
     re.IGNORECASE,
 )
 
@@ -156,7 +170,7 @@ TOPIC_START = re.compile(
     re.IGNORECASE,
 )
 TOPIC_TAIL = re.compile(
-    r"(?:\s+(?:a|an|the|to|of|in|on|at|for|with|by|from|into|and|or|my|our|your|some|that|than|as|about|is|are|me|it))+$",
+    r"(?:\s+(?:a|an|the|to|of|in|on|at|for|with|by|from|into|and|or|my|our|your|some|that|than|as|about|is|are|me|it|now|too|ever|truly))+$",
     re.IGNORECASE,
 )
 PRONOUNS = _set(

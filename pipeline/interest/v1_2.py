@@ -60,6 +60,10 @@ class Unit:
     def known(self) -> list[Known]:
         """What members can become a part of, as the earlier units left it: with new words, without what was archived."""
         found = {str(h.id): Known.stored(h) for h in self.hist}
+        for revision in (r for outcome in self.earlier for r in outcome.revisions):
+            if revision.target in found:
+                side = replace(found[revision.target].side, topic=revision.topic, reason=revision.reason)
+                found[revision.target] = replace(found[revision.target], side=side)
         for decision in (d for outcome in self.earlier for d in outcome.decisions):
             for gone in decision.archives:
                 found.pop(gone, None)
@@ -161,5 +165,11 @@ def completed(outcome: Outcome, unit: Unit) -> Outcome:
     lost = {handle: point for handle, point in unit.members.items() if handle not in taken}
     kept += as_new(lost, "not_judged", Status.PENDING_REVIEW).decisions
     sides = shown | set(unit.members)
+    revised = {r.target: r for r in outcome.revisions if r.target in stored and r.topic.strip()}
+    for decision in kept:
+        for gone in (decision.target, *decision.archives):
+            revised.pop(
+                gone or "", None
+            )  # what a member becomes a part of, or replaces, has its words from that member
     tensions = [c for c in outcome.contradictions if c.left in sides and c.right in sides and c.left != c.right]
-    return Outcome(tuple(kept), tuple(tensions))
+    return Outcome(tuple(kept), tuple(tensions), tuple(revised.values()))

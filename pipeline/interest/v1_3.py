@@ -10,6 +10,7 @@ from uuid import UUID
 
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.interest.candidates import (
+    TAGS_MAX,
     Action,
     Candidate,
     Contradiction,
@@ -18,6 +19,7 @@ from isotherm.pipeline.interest.candidates import (
     HistPoint,
     Outcome,
     Point,
+    Revision,
     Status,
     Vector,
 )
@@ -25,6 +27,7 @@ from isotherm.pipeline.interest.v1_2 import as_new, reworded
 from isotherm.pipeline.interest.vectors import cosines
 
 RELATE_SIM = 0.50  # inclusive
+BY_HAND = "decided by hand"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,8 @@ def plan(
     planner = _Planner(points, {str(h.id): h for h in history}, stored, vectors or {})
     for decision in decided:
         planner.add(decision)
+    for revision in (r for outcome in outcomes for r in outcome.revisions):
+        planner.revise(revision)
     final = list(planner.final.values())
     tensions = _tensions([c for outcome in outcomes for c in outcome.contradictions], planner.ids)
     return Plan(tuple(final), (*_related(final, history), *_sequels(final)), tuple(tensions))
@@ -137,6 +142,26 @@ class _Planner:
         self.ids.update(dict.fromkeys(decision.members, made.id))
         self.final[made.id] = _joined(self.final[made.id], made) if made.id in self.final else made
 
+    def revise(self, revision: Revision) -> None:
+        """Give a stored point better words, unless the run has to do with it in another way as well."""
+        before = self._history.get(revision.target)
+        archived = {gone for point in self.final.values() for gone in point.succeeds}
+        if before is None or before.id in self.final or before.id in archived:
+            return
+        words = Candidate(
+            revision.topic, revision.reason or before.summary, before.confidence, before.tags, kind=before.kind,
+            importance=before.importance,
+        )  # fmt: skip
+        self.final[before.id] = FinalPoint(
+            id=before.id,
+            action=Action.UPDATE,
+            candidate=words,
+            rewrite=True,
+            version=before.version,
+            rule="reworded",
+            vec=self._vectors.get(revision.target),
+        )
+
     def _words(self, decision: Decision) -> tuple[Candidate, Vector | None]:
         members = [self._points[m] for m in decision.members]
         candidate = reworded(members[0].candidate, decision).with_sources_of(m.candidate for m in members[1:])
@@ -164,6 +189,8 @@ class _Planner:
         """What a session adds to a point that is stored, or was made by an earlier decision of the same run."""
         candidate, vec = self._words(decision)
         before = self._history.get(str(known))
+        if before is not None:
+            candidate = replace(candidate, tags=tuple(dict.fromkeys((*before.tags, *candidate.tags)))[:TAGS_MAX])
         gone = {*map(UUID, decision.archives), *(i for i in stated if i in self._stored.pending)}
         return FinalPoint(
             id=known,

@@ -19,6 +19,7 @@ from isotherm.storage.models.embeddings import HttpEmbedder
 from isotherm.storage.models.http import ModelServer, Patience
 from isotherm.storage.models.minilm import MiniLmEmbedder
 from isotherm.storage.models.per_process import PerProcess
+from isotherm.storage.models.usage import collect
 from isotherm.storage.settings import Settings
 
 T = TypeVar("T")
@@ -69,7 +70,7 @@ def chat_model(settings: Settings) -> ChatModel | None:
     def make() -> ChatModel:
         url = _needed(settings.chat_url, "chat_url", "chat")
         model = _needed(settings.chat_model, "chat_model", "chat")
-        return HttpChatModel(ModelServer(url, api_key=settings.chat_key), model)
+        return HttpChatModel(ModelServer(url, api_key=settings.chat_key), model, observer=collect)
 
     return _once(key, make)
 

@@ -1,7 +1,8 @@
 """What calls to model providers cost, told to whoever counts. Neither questions nor answers are in it."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 
@@ -23,6 +24,27 @@ class Usage:
 
 
 UsageObserver = Callable[[Usage], None]
+
+
+_collecting: ContextVar[list[Usage] | None] = ContextVar("isotherm_usage", default=None)
+
+
+@contextlib.contextmanager
+def collected() -> Iterator[list[Usage]]:
+    """What the calls inside cost, of models that `collect` observes; an inner one takes its own calls for itself."""
+    used: list[Usage] = []
+    token = _collecting.set(used)
+    try:
+        yield used
+    finally:
+        _collecting.reset(token)
+
+
+def collect(usage: Usage) -> None:
+    """Tell whoever collects in this thread, if anybody does."""
+    used = _collecting.get()
+    if used is not None:
+        used.append(usage)
 
 
 def ignore(_: Usage) -> None:

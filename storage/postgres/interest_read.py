@@ -18,7 +18,7 @@ from isotherm.storage.postgres.pool import Connection
 
 _POINT = """p.id, p.name, p.summary, p.keywords, p.kind, p.status, p.subjective, p.importance, p.confidence, p.reliability,
        p.seen_count, p.first_seen_at, p.last_seen_at, p.ttl_days, p.version,
-       EXISTS (SELECT 1 FROM interest_contradictions AS c WHERE c.status = 'open'
+       EXISTS (SELECT 1 FROM interest_contradictions AS c WHERE (c.status = 'open' OR c.current_because = 'decided by hand')
                AND ((c.left_id = p.id AND c.current_side = 'right') OR (c.right_id = p.id AND c.current_side = 'left')))"""
 
 _LISTED = """
@@ -27,15 +27,21 @@ ORDER BY p.seen_count DESC, p.importance DESC, p.last_seen_at DESC, p.id LIMIT %
 
 _BY_ID = "SELECT {point} FROM interest_points AS p WHERE {scope} AND p.id = ANY(%(ids)s)"
 
+# A point belongs to a span of time when something was said for it then.
+_SAID_THEN = """(%(after)s::timestamptz IS NULL AND %(before)s::timestamptz IS NULL OR EXISTS (
+    SELECT 1 FROM interest_evidence AS e WHERE e.point_id = {point}
+      AND (%(after)s::timestamptz IS NULL OR e.event_time >= %(after)s)
+      AND (%(before)s::timestamptz IS NULL OR e.event_time < %(before)s)))"""
+
 # Each leg has its own quota; what is archived leads to what came after it.
 _CANDIDATES = """
 WITH RECURSIVE found AS (
     (SELECT p.id FROM interest_points AS p
-     WHERE {scope} AND p.status <> 'archived' AND p.embedding_model = %(model)s AND %(vec)s <> ''
+     WHERE {scope} AND p.status <> 'archived' AND p.embedding_model = %(model)s AND %(vec)s <> '' AND {then}
      ORDER BY p.embedding <=> nullif(%(vec)s, '')::halfvec, p.id LIMIT %(quota)s)
     UNION
     (SELECT p.id FROM interest_points AS p
-     WHERE {scope} AND p.terms && %(terms)s::bigint[]
+     WHERE {scope} AND p.terms && %(terms)s::bigint[] AND (p.status = 'archived' OR {then})
      ORDER BY (SELECT count(*) FROM unnest(p.terms) AS t WHERE t = ANY(%(terms)s::bigint[])) DESC, p.id LIMIT %(quota)s)
 ), walk (start, id, hops) AS (
     SELECT id, id, 0 FROM found
@@ -49,7 +55,7 @@ SELECT p.id,
            THEN 1 - (s.embedding <=> nullif(%(vec)s, '')::halfvec) END),
        max((SELECT count(*) FROM unnest(s.terms) AS t WHERE t = ANY(%(terms)s::bigint[])))
 FROM walk AS w JOIN interest_points AS p ON p.id = w.id JOIN interest_points AS s ON s.id = w.start
-WHERE {scope} AND p.status <> 'archived' GROUP BY p.id ORDER BY p.id"""
+WHERE {scope} AND p.status <> 'archived' AND {then} GROUP BY p.id ORDER BY p.id"""
 
 _EVIDENCE = """
 SELECT e.id, e.point_id, n.session, e.record_id, e.turn, e.event_time, e.start_char, e.end_char,
@@ -60,11 +66,13 @@ LEFT JOIN cold_bodies AS b ON b.record_key = r.key
 WHERE {scope} AND (e.point_id = ANY(%(points)s) OR e.id = ANY(%(ids)s))
 ORDER BY e.event_time, e.id"""
 
-_CONTRADICTIONS = """
-SELECT c.id, c.left_id, c.right_id, c.rule, c.left_words, c.right_words, c.description, c.left_evidence,
-       c.right_evidence, c.current_side, c.current_because, c.status, c.created_at
-FROM interest_contradictions AS c WHERE {scope} AND c.status = ANY(%(statuses)s)
+_OF_CONTRADICTION = """c.id, c.left_id, c.right_id, c.rule, c.left_words, c.right_words, c.description, c.left_evidence,
+       c.right_evidence, c.current_side, c.current_because, c.status, c.created_at"""
+_CONTRADICTIONS = f"""
+SELECT {_OF_CONTRADICTION}
+FROM interest_contradictions AS c WHERE {{scope}} AND c.status = ANY(%(statuses)s)
 ORDER BY c.created_at DESC, c.id LIMIT %(limit)s"""
+_CONTRADICTION = f"SELECT {_OF_CONTRADICTION} FROM interest_contradictions AS c WHERE {{scope}} AND c.id = %(id)s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +161,33 @@ def by_id(conn: Connection, bank: Bank, ids: Sequence[UUID]) -> dict[UUID, Inter
 
 
 def candidates(
-    conn: Connection, bank: Bank, *, terms: Sequence[int], vec: Vector | None, model: str | None, quota: int
+    conn: Connection,
+    bank: Bank,
+    *,
+    terms: Sequence[int],
+    vec: Vector | None,
+    model: str | None,
+    quota: int,
+    after: datetime | None = None,
+    before: datetime | None = None,
 ) -> list[Hit]:
-    """Points of a bank that may answer a query, by vector and by words; an archived one stands for its successor."""
+    """Points of a bank that may answer a query, by vector and by words; an archived one stands for its successor.
+
+    Args: after, before: only points for which something was said in that span, its end not included.
+    """
     scope, params = predicate(Scope(bank=bank), "p")
     values = {**params, "terms": list(terms), "vec": written(vec), "model": model or "", "quota": quota}
-    rows = conn.execute(_CANDIDATES.format(scope=scope), values).fetchall()
+    values |= {"after": after, "before": before}
+    sql = _CANDIDATES.format(scope=scope, then=_SAID_THEN.format(point="p.id"))
+    rows = conn.execute(sql, values).fetchall()
     return [Hit(i, None if cosine is None else float(cosine), int(n or 0)) for i, cosine, n in rows]
+
+
+def contradiction(conn: Connection, bank: Bank, wanted: UUID) -> ContradictionRow | None:
+    """One contradiction, None when the bank has none of this id."""
+    scope, params = predicate(Scope(bank=bank), "c")
+    row = conn.execute(_CONTRADICTION.format(scope=scope), {**params, "id": wanted}).fetchone()
+    return None if row is None else ContradictionRow(*row)
 
 
 def evidence(conn: Connection, bank: Bank, *, points: Sequence[UUID] = (), ids: Sequence[int] = ()) -> list[Evidence]:

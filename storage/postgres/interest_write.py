@@ -18,10 +18,10 @@ from isotherm.storage.postgres.pool import Connection
 _INSERT = """
 INSERT INTO interest_points (
     id, bank_id, name, canonical, revival, summary, keywords, kind, importance, confidence, reliability, status, subjective,
-    wiki_worthy, first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim)
+    wiki_worthy, ttl_days, first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim)
 VALUES (
     %(id)s, %(bank)s, %(name)s, %(canonical)s, %(revival)s, %(summary)s, %(keywords)s, %(kind)s, %(importance)s,
-    %(confidence)s, 0, %(status)s, %(subjective)s, %(worthy)s, %(at)s, %(at)s, 0, %(terms)s,
+    %(confidence)s, 0, %(status)s, %(subjective)s, %(worthy)s, %(ttl_days)s, %(at)s, %(at)s, 0, %(terms)s,
     nullif(%(vec)s, '')::halfvec, %(model)s, vector_dims(nullif(%(vec)s, '')::halfvec))"""
 
 # Only the words that were judged are replaced: whoever changed the point since then is right.
@@ -30,7 +30,7 @@ UPDATE interest_points SET
     name = %(name)s, summary = %(summary)s, keywords = %(keywords)s, confidence = %(confidence)s,
     importance = greatest(importance, %(importance)s), terms = %(terms)s,
     embedding = nullif(%(vec)s, '')::halfvec, embedding_model = %(model)s,
-    embedding_dim = vector_dims(nullif(%(vec)s, '')::halfvec), version = version + 1, updated_at = now()
+    embedding_dim = vector_dims(nullif(%(vec)s, '')::halfvec), placed_at = NULL, version = version + 1, updated_at = now()
 WHERE id = %(id)s AND bank_id = %(bank)s AND version = %(version)s AND status <> 'archived'"""
 
 _CONFIRM = """
@@ -43,7 +43,7 @@ INSERT INTO interest_evidence (
 SELECT %(point)s, %(bank)s, %(namespace)s, %(key)s, %(record)s, %(turn)s, %(start)s, %(end)s, decode(%(statement)s, 'hex'),
        %(at)s, %(operation)s
 WHERE EXISTS (SELECT 1 FROM interest_points WHERE id = %(point)s AND bank_id = %(bank)s)
-ON CONFLICT (point_id, record_key, statement) DO NOTHING"""
+ON CONFLICT (point_id, record_key, statement) DO NOTHING RETURNING id"""
 
 _COUNTED = """
 SELECT p.id, p.seen_count, count(DISTINCT e.namespace_id)::int, min(e.event_time), max(e.event_time)
@@ -53,7 +53,7 @@ WHERE p.id = ANY(%(ids)s) AND p.bank_id = %(bank)s GROUP BY p.id ORDER BY p.id""
 _SEEN = """
 UPDATE interest_points SET
     seen_count = %(sessions)s, reliability = %(reliability)s, first_seen_at = %(first)s, last_seen_at = %(last)s,
-    version = version + (CASE WHEN seen_count = 0 THEN 0 ELSE 1 END), updated_at = now()
+    look_at = now(), version = version + (CASE WHEN seen_count = 0 THEN 0 ELSE 1 END), updated_at = now()
 WHERE id = %(id)s AND (seen_count, first_seen_at, last_seen_at) IS DISTINCT FROM (%(sessions)s, %(first)s, %(last)s)"""
 
 # An archived point keeps its words and evidence; without a vector no likeness finds it any more.
@@ -93,7 +93,15 @@ _STAND = "UPDATE interest_contradictions SET current_side = %(side)s, current_be
 
 _LOG = """
 INSERT INTO interest_log (bank_id, point_id, operation_id, action, detail)
-VALUES (%(bank)s, %(point)s, %(operation)s, %(action)s, %(detail)s)"""
+VALUES (%(bank)s, %(point)s, %(operation)s, %(action)s, %(detail)s) RETURNING id"""
+
+# What a point's words were before it got others, and what was joined to it: enough to take it out again.
+_BEFORE = """
+SELECT jsonb_build_object('name', name, 'summary', summary, 'keywords', keywords, 'confidence', confidence,
+                          'importance', importance) FROM interest_points WHERE id = %(id)s AND bank_id = %(bank)s"""
+_MERGE = """
+INSERT INTO interest_merges (log_id, bank_id, point_id, words, before, evidence)
+VALUES (%(log)s, %(bank)s, %(point)s, %(words)s, %(before)s, %(evidence)s)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,8 @@ class PlanWriter:
         self._ids: dict[str, Any] = {"bank": bank_id, "operation": operation_id}
         self._model = model
         self._pending = frozenset(pending)
+        self._before: dict[UUID, Any] = {}
+        self._said: dict[UUID, list[int]] = {}
 
     def write(self, plan: Plan) -> Written:
         """Write all of it; a plan that was written before changes nothing."""
@@ -137,11 +147,11 @@ class PlanWriter:
         counted = self._evidence(plan.points)
         archived = self._archive(plan.archived)
         tensions = [t for t in plan.tensions if self._tension(t)]
-        edges = sum(self._edge(e) for e in [*plan.edges, *map(_opposed, plan.tensions)])
-        self._stand([p.id for p in plan.points])
+        edges = [e for e in [*plan.edges, *map(_opposed, plan.tensions)] if self._edge(e)]
+        stand(self._conn, self._ids["bank"], [p.id for p in plan.points])
         grown = {p.id for p in more if p.id in counted or p.id in reworded}
-        self._log(new, [p for p in more if p.id in grown], archived, tensions)
-        return Written(len(new), len(grown), len(archived), len(tensions), edges)
+        self._log([*new, *(p for p in more if p.id in grown)], archived, tensions, edges)
+        return Written(len(new), len(grown), len(archived), len(tensions), len(edges))
 
     def _words(self, point: FinalPoint) -> dict[str, Any]:
         words = point.candidate
@@ -169,10 +179,16 @@ class PlanWriter:
             "subjective": words.subjective,
             "worthy": words.wiki_worthy,
             "at": words.event_time,
+            "ttl_days": words.ttl_days,
         }
 
     def _change(self, point: FinalPoint) -> bool:
-        changed = bool(point.rewrite and self._conn.execute(_REWRITE, self._words(point)).rowcount)
+        changed = False
+        if point.rewrite:
+            row = self._conn.execute(_BEFORE, {**self._ids, "id": point.id}).fetchone()
+            changed = bool(self._conn.execute(_REWRITE, self._words(point)).rowcount)
+            if changed and row:
+                self._before[point.id] = row[0]
         if point.id in self._pending and point.status.value == "active":
             changed |= bool(self._conn.execute(_CONFIRM, {**self._ids, "id": point.id}).rowcount)
         return changed
@@ -187,12 +203,11 @@ class PlanWriter:
                     "record": source.record_id, "turn": source.turn, "start": source.start, "end": source.end,
                     "statement": source.statement, "at": source.at,
                 }  # fmt: skip
-                if self._conn.execute(_EVIDENCE, values).rowcount:
+                row = self._conn.execute(_EVIDENCE, values).fetchone()
+                if row is not None:
                     grown.add(point.id)
-        rows = self._conn.execute(_COUNTED, {**self._ids, "ids": list(grown)}).fetchall()
-        for point_id, _, sessions, first, last in rows:
-            values = {"id": point_id, "sessions": sessions, "first": first, "last": last}
-            self._conn.execute(_SEEN, {**values, "reliability": reliability(sessions)})
+                    self._said.setdefault(point.id, []).append(int(row[0]))
+        count(self._conn, self._ids["bank"], list(grown))
         return grown
 
     def _archive(self, ids: Sequence[UUID]) -> list[UUID]:
@@ -209,29 +224,75 @@ class PlanWriter:
         }  # fmt: skip
         return bool(self._conn.execute(_TENSION, values).rowcount)
 
-    def _stand(self, ids: Sequence[UUID]) -> None:
-        """Say again which side counts of every open contradiction that a point of the run is part of."""
-        for row in self._conn.execute(_STANDINGS, {**self._ids, "ids": list(ids)}).fetchall():
-            contradiction, known_side, known_why, *standing = row
-            side, why = current_side(Standing(*standing[:3]), Standing(*standing[3:]))
-            if (side or None, why) != (known_side, known_why):
-                self._conn.execute(_STAND, {"id": contradiction, "side": side or None, "why": why})
-
     def _log(
         self,
-        new: Sequence[FinalPoint],
-        more: Sequence[FinalPoint],
+        points: Sequence[FinalPoint],
         archived: Sequence[UUID],
         tensions: Sequence[Tension],
+        edges: Sequence[Edge],
     ) -> None:
+        """One entry for each change, each edge with the first entry about one of its ends."""
         entries: list[tuple[UUID, str, dict[str, Any]]] = [
             (p.id, p.action.value, {"rule": p.rule, "statements": len(p.candidate.sources), "status": p.status.value})
-            for p in (*new, *more)
+            for p in points
         ]
         entries += [(gone, "archive", {}) for gone in archived]
         entries += [(t.left, "contradict", {"with": str(t.right), "rule": t.rule}) for t in tensions]
+        left = list(edges)
+        merged = {p.id: p for p in points if p.action is Action.UPDATE}
         for point, action, detail in entries:
-            self._conn.execute(_LOG, {**self._ids, "point": point, "action": action, "detail": Jsonb(detail)})
+            mine = [e for e in left if point in (e.source, e.target)]
+            left = [e for e in left if e not in mine]
+            shown = {**detail, "edges": [_edge_json(e) for e in mine]} if mine else detail
+            entry = log(self._conn, point, action, shown, **self._ids)
+            if action == "update" and point in merged:
+                self._merge(entry, merged[point])
+
+    def _merge(self, entry: int, point: FinalPoint) -> None:
+        words = point.candidate
+        said = {
+            "name": words.topic, "summary": words.reason, "keywords": list(words.tags), "kind": words.kind.value,
+            "confidence": _bounded(words.confidence), "importance": _bounded(words.importance),
+            "subjective": words.subjective,
+        }  # fmt: skip
+        before = self._before.get(point.id)
+        values = {"log": entry, "point": point.id, "words": Jsonb(said), "evidence": self._said.get(point.id, [])}
+        self._conn.execute(_MERGE, {**self._ids, **values, "before": None if before is None else Jsonb(before)})
+
+
+def log(
+    conn: Connection, point: UUID, action: str, detail: dict[str, Any], *, bank: int, operation: UUID | None
+) -> int:
+    """Add an entry to the log of changes; returns its id. Args: detail: ids, rules and counts, no text."""
+    values = {"bank": bank, "operation": operation, "point": point, "action": action, "detail": Jsonb(detail)}
+    row = conn.execute(_LOG, values).fetchone()
+    return int(row[0]) if row else 0
+
+
+def count(conn: Connection, bank_id: int, ids: Sequence[UUID]) -> None:
+    """Count again in how many sessions points were said, and when."""
+    for point_id, _, sessions, first, last in conn.execute(_COUNTED, {"bank": bank_id, "ids": list(ids)}).fetchall():
+        values = {"id": point_id, "sessions": sessions, "first": first, "last": last}
+        conn.execute(_SEEN, {**values, "reliability": reliability(sessions)})
+
+
+def stand(conn: Connection, bank_id: int, ids: Sequence[UUID]) -> None:
+    """Say again which side counts of every open contradiction that one of the points is part of."""
+    for row in conn.execute(_STANDINGS, {"bank": bank_id, "ids": list(ids)}).fetchall():
+        contradiction, known_side, known_why, *standing = row
+        side, why = current_side(Standing(*standing[:3]), Standing(*standing[3:]))
+        if (side or None, why) != (known_side, known_why):
+            conn.execute(_STAND, {"id": contradiction, "side": side or None, "why": why})
+
+
+def _edge_json(edge: Edge) -> dict[str, Any]:
+    return {
+        "action": "add",
+        "source": str(edge.source),
+        "target": str(edge.target),
+        "kind": edge.kind,
+        "weight": edge.weight,
+    }
 
 
 def _opposed(tension: Tension) -> Edge:

@@ -39,6 +39,16 @@ _OF_BANKS = {
     "": "DELETE FROM interest_banks WHERE bank_id = ANY(%(banks)s)",
 }
 
+# Copies of what models said are made again when they are needed. What was joined to a point may be told in the scope's words.
+_COPIES = (
+    "UPDATE interest_points SET placed_at = NULL WHERE bank_id = ANY(%(banks)s) AND placed_at IS NOT NULL",
+    *(
+        f"DELETE FROM {table} WHERE bank_id = ANY(%(banks)s)"
+        for table in ("interest_answers", "interest_vectors", "interest_themes")
+    ),
+)
+_MERGES = "DELETE FROM interest_merges WHERE bank_id = ANY(%(banks)s) AND (%(all)s OR point_id = ANY(%(points)s))"
+
 _EVIDENCE = "bank_id = ANY(%(banks)s) AND (namespace_id = ANY(%(namespaces)s) OR record_key = ANY(%(keys)s))"
 _POINTS = f"SELECT DISTINCT point_id FROM interest_evidence WHERE {_EVIDENCE} ORDER BY point_id"
 _CONTRADICTIONS = "DELETE FROM interest_contradictions WHERE left_id = ANY(%(points)s) OR right_id = ANY(%(points)s)"
@@ -86,6 +96,8 @@ def of_scope(conn: Connection, erasure: Erasure, patience: Patience) -> list[Mes
     """Erase what was made of the scope, all at once, so that no reader sees half of it; returns messages to publish."""
     if erasure.whole_banks:
         conn.execute(_HOLD, erasure.scope)
+        _drop_copies(conn, erasure.bank_ids)
+        conn.execute(_MERGES, {**erasure.scope, "all": True, "points": []})
         counts = {kind: conn.execute(sql, erasure.scope).rowcount for kind, sql in _OF_BANKS.items()}
         tier_forget.count(conn, erasure, {kind: n for kind, n in counts.items() if kind})
         return []
@@ -99,10 +111,12 @@ def erase(
     """Erase what namespaces or records said of interests; returns counts by kind."""
     values: dict[str, Any] = {"banks": list(bank_ids), "namespaces": list(namespace_ids), "keys": list(keys)}
     conn.execute(_HOLD, values)
+    _drop_copies(conn, bank_ids)
     points = [row[0] for row in conn.execute(_POINTS, values).fetchall()]
     if not points:
         return {}
     values["points"] = points
+    conn.execute(_MERGES, {**values, "all": False})
     contradictions = conn.execute(_CONTRADICTIONS, values).rowcount
     evidence = conn.execute(_DROP_EVIDENCE, values).rowcount
     gone = {row[0] for row in conn.execute(_DROP_POINTS, values).fetchall()}
@@ -116,6 +130,11 @@ def erase(
         "interests": len(gone) + len(silent),
         "interests_retold": len(told) - len(silent),
     }
+
+
+def _drop_copies(conn: Connection, bank_ids: Sequence[int]) -> None:
+    for sql in _COPIES:
+        conn.execute(sql, {"banks": list(bank_ids)})
 
 
 def _tell(conn: Connection, row: Sequence[Any]) -> tuple[UUID, bool]:

@@ -92,6 +92,43 @@ def test_what_says_nothing_lasting_is_left(said: str) -> None:
     assert read(said) == []
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Sharing our experiences isn't always easy, but I love it.",
+        "Wishing you the best on your journey!",
+        "Your backing really means a lot, it brings me joy.",
+        "Showing off our true selves is the best thing ever!",
+        "I'm doing ok.",
+        "I'm planning a few.",
+        "I want to pass it on to others.",
+        "There's something I want to tell you.",
+        "The view from the top was amazing.",
+        "My kids are so excited about summer break.",
+        "It's one of my favorite cities to explore.",
+        "I'm a huge fan!",
+        "I love their work.",
+        "John: Where did you take this?",
+    ],
+)
+def test_small_talk_is_no_interest(said: str) -> None:
+    assert topics(said) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "topic"),
+    [
+        ("Painting is a fun way to express my feelings.", "Painting"),
+        ("Drawing flowers is one of my favorites.", "Drawing flowers"),
+        ("Tim: Harry Potter is my favorite book.", "Harry Potter"),
+        ("My favorite recipe is chicken pot pie.", "favorite recipe is chicken pot pie"),
+        ("I'm learning German now.", "learning German"),
+    ],
+)
+def test_a_pastime_is_read_without_what_is_said_about_it(said: str, topic: str) -> None:
+    assert topics(said) == [topic]
+
+
 def test_what_others_say_is_not_the_user_s() -> None:
     assert topics(
         ("assistant", "I love tea."), ("tool", "I'm vegan."), ("system", "I prefer light mode."), "I bake bread."
