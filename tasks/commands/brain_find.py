@@ -53,7 +53,7 @@ def kinds(
         out.print(table("Kinds", ("kind", "objects are", "properties", "what for"), rows))
 
 
-def get(
+def read(
     object_id: Annotated[str, typer.Argument(metavar="ID", help="An object or a part.")],
     *,
     agent: Agent = "default",

@@ -163,15 +163,15 @@ def test_an_object_is_shown_whole_and_edges_are_found_by_their_notes(tmp_path: P
         + json.dumps({"source": guide, "target": "moss", "label": "near", "note": "same rocky bay"})
     )
     [moss] = answer("put", str(rows))["objects"]
-    shown = answer("get", guide)
+    shown = answer("read", guide)
     assert (shown["title"], len(shown["parts"]), shown["revision"]) == ("Kelp guide", 3, 1)
-    code, out, _ = isotherm("get", moss)
+    code, out, _ = isotherm("read", moss)
     assert (code, "grows [slowly]" in out, "[green]" in out) == (0, True, True)
-    assert "Depth" in isotherm("get", guide)[1]
+    assert "Depth" in isotherm("read", guide)[1]
     [link] = answer("links", "near", "bays")["links"]
     assert (link["source"]["id"], link["target"]["title"], link["note"]) == (guide, "Moss", "same rocky bay")
     assert "same rocky bay" in isotherm("links", "near", "bay")[1]
-    for command in (("get", "7d444840-9dc0-11d1-b245-5ffdce74fad2"), ("get", "moss"), ("links", "near", " ")):
+    for command in (("read", "7d444840-9dc0-11d1-b245-5ffdce74fad2"), ("read", "moss"), ("links", "near", " ")):
         assert isotherm(*command)[0] == 1
     settle()
 
