@@ -48,7 +48,9 @@ def test_a_question_needs_no_name_of_a_command_and_may_have_a_span_of_time() -> 
     assert names(told("interests")) == {"vegetarian", "sea kayaking", "not vegetarian anymore"}
     assert names(told("interests", "kayaking")) == names(told("interests", "list", "kayaking")) == {"sea kayaking"}
     assert names(told("interests", "kayaking", "--before", "2026-03-01")) == set()
-    assert names(told("interests", "vegetarian", "--after", "2026-03-02", "--before", "2026-03-03")) == {"not vegetarian anymore"}
+    assert names(told("interests", "vegetarian", "--after", "2026-03-02", "--before", "2026-03-03")) == {
+        "not vegetarian anymore"
+    }
     assert names(told("interests", "vegetarian", "--days", "1")) == set()
     call("interests", "--days", "1", code=1)
 

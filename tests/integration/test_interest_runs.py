@@ -28,7 +28,14 @@ if TYPE_CHECKING:
 
 pytestmark = NEEDS_MODEL
 
-STORED = ("interest_points", "interest_evidence", "interest_edges", "interest_contradictions", "interest_log", "interest_merges")
+STORED = (
+    "interest_points",
+    "interest_evidence",
+    "interest_edges",
+    "interest_contradictions",
+    "interest_log",
+    "interest_merges",
+)
 
 
 @pytest.fixture
@@ -495,7 +502,9 @@ def test_what_a_model_answered_before_it_went_away_is_not_asked_again(model: Mod
     job = step_of(operation_id, stages.S1_FOLD)
     ended = [STAGES[stages.EXTRACT]({**job, "step_id": part}).get("state") for (part,) in parts]
     assert ended == [None, "postponed", None]
-    kept = fetch_all("SELECT unit FROM operation_steps WHERE stage = 'interest.extract' AND answer ? 'said' ORDER BY id")
+    kept = fetch_all(
+        "SELECT unit FROM operation_steps WHERE stage = 'interest.extract' AND answer ? 'said' ORDER BY id"
+    )
     assert kept == [("0",), ("2",)]
     with connection() as conn:
         conn.execute("UPDATE operation_steps SET not_before = now()")
