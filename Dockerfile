@@ -26,7 +26,8 @@ ENV PATH=/opt/isotherm/bin:$PATH \
     REMAP_SIGTERM=SIGQUIT
 
 RUN groupadd --gid 10001 isotherm \
-    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin isotherm
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin isotherm \
+    && install -d -o 10001 -g 10001 -m 0700 /var/lib/isotherm/blobs
 
 COPY --from=build /opt/isotherm /opt/isotherm
 

@@ -12,6 +12,7 @@ _seconds = {
 }
 _PURGE_S = 3_600.0
 _FOLD_S = 5.0
+_DEPTH_S = 300.0
 _COLLECT_S = 300.0
 _AGE_S = 600.0
 _INTERESTS_DUE_S = 60.0
@@ -94,6 +95,7 @@ beat_schedule = {
     stages.TOUCH: _every(stages.TOUCH, _seconds["touch_tick"]),
     stages.DUE: _every(stages.DUE, _seconds["reconcile_tick"]),
     stages.PURGE: _every(stages.PURGE, _PURGE_S),
+    stages.DEPTH: _every(stages.DEPTH, _DEPTH_S),
     stages.COLLECT: _every(stages.COLLECT, _COLLECT_S),
     stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
     stages.AGE: _every(stages.AGE, _AGE_S),

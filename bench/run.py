@@ -63,7 +63,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+# Benches of what a model makes of texts; the others measure what is around it, and go without one.
+_WITH_MODEL = {"locomo", "scifact", "pay"}
+
+
 def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
+    os.environ["ISOTHERM_EMBEDDER"] = "auto" if name in _WITH_MODEL else "none"
     if name == "locomo":
         return locomo(ground, options.locomo, quick=options.quick)
     if name == "scale":

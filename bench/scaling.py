@@ -23,7 +23,7 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord
 from isotherm.storage.postgres import namespaces, tier_plan
 from isotherm.storage.postgres.namespaces import Place
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers
 
 _SPREAD = 1_000
@@ -32,7 +32,8 @@ _BATCH = 100
 _LOOPED = 20
 _HOT, _WARM = 3, 2
 
-# Finished rows, as remembering and indexing leave them, a tenth of a second apart; the newest ones are in the upper tiers.
+# Finished rows, as remembering and indexing leave them, a hundredth of a second apart, so that none is due by its age; the
+# newest ones are in the upper tiers.
 _FILL = f"""
 INSERT INTO tier_records (namespace_id, bank_id, id, content, summary, content_sha256, role, importance, tier, value_log,
                           created_at, last_access_at, size_bytes, indexed)
@@ -41,7 +42,7 @@ SELECT p.namespace_id, p.bank_id, 'r' || p.n, CASE WHEN p.tier > 1 THEN p.said E
        {DECAY_PER_SECOND!r}::float8 * (extract(epoch FROM p.at)::float8 - {EPOCH_SECONDS}) + ln(0.7), p.at, p.at, length(p.said), true
 FROM (
     SELECT g.n, (%(namespaces)s::bigint[])[1 + g.n %% %(count)s] AS namespace_id, %(bank)s::bigint AS bank_id,
-           now() - g.n * interval '100 milliseconds' AS at,
+           now() - g.n * interval '10 milliseconds' AS at,
            CASE WHEN g.n / %(count)s < %(hot)s THEN 3 WHEN g.n / %(count)s < %(warm)s THEN 2 ELSE 1 END AS tier,
            'Caroline: I went to the harbor on day ' || g.n || ' and saw ' || g.n %% 97 || ' boats come in, then we talked about it' AS said
     FROM generate_series(%(start)s::bigint, %(stop)s::bigint - 1) AS g (n)) AS p"""  # noqa: S608 - joined from constants
@@ -132,7 +133,18 @@ def _fill(conn: Bare, places: Sequence[Place], size: int, *, hot: int, warm: int
 def _quiet(place: Place, policy: Policy, count: int) -> float:
     """Median seconds of a pass that moves nothing."""
     one_pass(place.namespace_id, policy)
-    return quantile([timed(lambda: one_pass(place.namespace_id, policy)) for _ in range(count)], 0.5)
+    taken = [timed(lambda: one_pass(place.namespace_id, policy)) for _ in range(count)]
+    _expect_moves(place, 0)
+    return quantile(taken, 0.5)
+
+
+def _expect_moves(place: Place, count: int) -> None:
+    """A figure of passes that did something else than they were measured for must not be shown."""
+    found = int(
+        fetch_all("SELECT count(*) FROM tier_moves WHERE namespace_id = %(ns)s", {"ns": place.namespace_id})[0][0]
+    )
+    if found != count:
+        raise RuntimeError(f"{found} records moved, not {count}")
 
 
 def _moved(ground: Arena, conn: Bare, place: Place, size: int, rounds: int) -> tuple[float, Line]:
@@ -153,6 +165,7 @@ def _moved(ground: Arena, conn: Bare, place: Place, size: int, rounds: int) -> t
         return [timed(lambda: one_pass(place.namespace_id, policy)) / count] * count
 
     compared = alternate(floor, ours, rounds)
+    _expect_moves(place, rounds * count)
     note = f"{rounds} passes of {count:,} moves in batches of {Policy().batch_size}, plan and report included"
     line = compared.line(
         "scale", f"{size:,} in one namespace: per moved record / bare UPDATE", "p50", gate=5.0, note=note

@@ -28,7 +28,7 @@ from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.pool import fetch_all
-from isotherm.tasks import passes, producers
+from isotherm.tasks import passes, produce_records, producers
 
 _COLD = 0.8
 _WANTED = 10
@@ -58,7 +58,7 @@ class Given:
 @contextmanager
 def embedding(ground: Arena, kind: str) -> Iterator[Storage]:
     """A fresh database whose embedder is the offline one ("auto") or `Given` ("given")."""
-    before = os.environ.get("ISOTHERM_EMBEDDER")
+    before = os.environ["ISOTHERM_EMBEDDER"]
     os.environ["ISOTHERM_EMBEDDER"] = "auto" if kind == "auto" else "none"
     try:
         with ground.fresh() as opened:
@@ -68,8 +68,7 @@ def embedding(ground: Arena, kind: str) -> Iterator[Storage]:
             if kind == "given":
                 factory.use_embedder(opened.settings, None)
     finally:
-        os.environ.pop("ISOTHERM_EMBEDDER")
-        os.environ |= {} if before is None else {"ISOTHERM_EMBEDDER": before}
+        os.environ["ISOTHERM_EMBEDDER"] = before
 
 
 def pay(ground: Arena, locomo: Path | None, beam: Path | None, *, quick: bool) -> list[Line]:
@@ -135,7 +134,7 @@ def _record(message: dict[str, str]) -> NewRecord:
 
 def _store(pairs: Sequence[tuple[Namespace, NewRecord]]) -> None:
     for at in range(0, len(pairs), _BATCH):
-        producers.store(pairs[at : at + _BATCH], key=None)
+        produce_records.store(pairs[at : at + _BATCH], key=None)
 
 
 def _recall(files: Sequence[Path]) -> tuple[float, int]:

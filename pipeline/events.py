@@ -65,6 +65,14 @@ class MemoryForgotten(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordsImported(Event):
+    """Records came in from another installation; those that were there already do not count."""
+
+    name: ClassVar[str] = "tier.records_imported"
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class RecordsIndexed(Event):
     """The words of records can be searched."""
 

@@ -64,6 +64,7 @@ PURGE = "operations.purge"
 TOUCH = "tier.touch"
 REFRESH = "tier.refresh"
 DUE = "tier.due"
+DEPTH = "tier.depth"
 BRAIN_FOLD = "brain.fold"
 COLLECT = "cold.collect"
 QUOTAS = "tier.quotas"
@@ -73,7 +74,8 @@ INTERESTS_DUE = "interest.due"
 # Short, idempotent and not durable: the next tick does what a lost one did not.
 TICKS = MappingProxyType(
     dict.fromkeys(
-        (RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, COLLECT, QUOTAS, AGE, INTERESTS_DUE), Queue.MAINTENANCE
+        (RELAY, SWEEP, PURGE, TOUCH, REFRESH, DUE, BRAIN_FOLD, COLLECT, QUOTAS, DEPTH, AGE, INTERESTS_DUE),
+        Queue.MAINTENANCE,
     )
 )
 

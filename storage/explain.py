@@ -49,7 +49,8 @@ class Explanation:
     Args: moves: the last ones, newest first; weaker: unpinned records of its tier that would leave before it, counted up to
         10,000; capacity: of its tier, None for any number; leaves_at: when its age alone makes it leave its tier, None when
         it does not; needs_heat: from which heat it is lifted, None when it is not; next_move: what a pass would do now;
-        cooling: the move waits for the cool-down; rating: for the given query.
+        held_until: before this moment no pass moves it back to where it came from; set_aside: why passes leave it alone, None when they
+        do not; rating: for the given query.
     """
 
     record: Record
@@ -59,7 +60,8 @@ class Explanation:
     leaves_at: datetime | None
     needs_heat: int | None
     next_move: NextMove | None
-    cooling: bool
+    held_until: datetime | None
+    set_aside: str | None
     rating: Rating | None = None
 
 
@@ -95,7 +97,8 @@ def explain(
         leaves_at=_leaves_at(record, policy),
         needs_heat=None if record.pinned else policy.promotion_heat(record.tier),
         next_move=NextMove(mine[0].target, mine[0].reason) if mine else None,
-        cooling=_is_cooling(record, policy, moment),
+        held_until=_held_until(record, policy, moment),
+        set_aside=standing.set_aside if standing else None,
         rating=None if query is None else _rating(memory, scope, record_id, query, moment),
     )
 
@@ -115,8 +118,9 @@ def _after(moment: datetime, age: timedelta | None) -> datetime | None:
         return None  # beyond the calendar: never
 
 
-def _is_cooling(record: Record, policy: Policy, now: datetime) -> bool:
-    return record.moved_at is not None and policy.cooldown is not None and now - record.moved_at < policy.cooldown
+def _held_until(record: Record, policy: Policy, now: datetime) -> datetime | None:
+    until = None if record.moved_at is None else _after(record.moved_at, policy.cooldown)
+    return until if until is not None and until > now else None
 
 
 def _rating(memory: TierMemory, scope: Scope, record_id: str, query: str, now: datetime) -> Rating:

@@ -27,7 +27,7 @@ from isotherm.storage.postgres import (
 )
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import Connection, connection, statement
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_forget import Erasure
 
@@ -35,6 +35,7 @@ from isotherm.storage.postgres.tier_forget import Erasure
 _BATCH = 500
 _UPLOAD_ENDED = timedelta(minutes=1)
 
+_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
 _OBJECT_IDS = """
 SELECT id FROM brain_objects WHERE namespace_id = %s AND parent_id IS NULL AND deleted_at IS NULL ORDER BY id"""
 _EDGE_KEYS = "SELECT key FROM brain_edges WHERE namespace_id = %s AND deleted_at IS NULL ORDER BY key"
@@ -211,6 +212,24 @@ def verify_forgotten(opened: Storage, operation_id: UUID) -> dict[str, int]:
     if erasure.level is not Level.RECORDS:
         found["hot copies"] = sum(opened.tail.holds(namespace_id) for namespace_id in erasure.namespace_ids)
     return {where: n for where, n in found.items() if n}
+
+
+def rewrite_files(opened: Storage) -> int:
+    """Have the servers write their files anew, so that what was erased is no longer in them; returns how many tables.
+
+    Each table is locked while it is written, and needs as much free disk as it takes. Call it late and rarely.
+    Raises: TransientError when a server cannot be reached, or a table cannot be locked.
+    """
+    with statement() as conn:
+        tables = [str(row[0]) for row in conn.execute(_TABLES).fetchall()]
+        conn.execute("SET statement_timeout = 0")
+        try:
+            for table in tables:
+                conn.execute(f'VACUUM (FULL, ANALYZE) "{table}"')
+        finally:
+            conn.execute("RESET statement_timeout")
+    opened.tail.rewrite_files()
+    return len(tables)
 
 
 def receipt(opened: Storage, operation_id: UUID) -> Receipt:

@@ -17,13 +17,14 @@ from isotherm.pipeline.ports import Embedder
 from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.ranking import Lexical, rank, select
+from isotherm.pipeline.tier.messages import with_whole_pairs
+from isotherm.pipeline.tier.ranking import Lexical, Touch, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
 from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_write
 from isotherm.storage.postgres.cold_bodies import StoredBody
-from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, reading, statement
@@ -147,13 +148,13 @@ class TierMemory:
         budget: RecallBudget | None = None,
         weights: RecallWeights | None = None,
         now: datetime | None = None,
-        touch: bool = True,
+        touch: bool | Touch = Touch.RELEVANT,
         lexical: Lexical = Lexical.RARITY,
     ) -> Recall:
         """The records of a scope that matter most for a query, in chronological order.
 
         Writes nothing to the database and asks no chat model; an embedder that fails leaves its vectors out. A query counts
-        as an access of what it found, unless `touch` is off; a blank query finds the newest and counts nothing.
+        as an access of what `touch` says, by itself of what it found; a blank query finds the newest and counts nothing.
         Raises: TransientError when PostgreSQL cannot be reached.
         """
         moment = now or datetime.now(UTC)
@@ -169,15 +170,18 @@ class TierMemory:
             chosen = select(rank(found.candidates, weights or RecallWeights(), moment, lexical), normal)
             rows = tier_recall.records(conn, [s.candidate.key for s in chosen], scope, moment)
         items = [Recalled(rows[s.candidate.key], s.parts, s.candidate.legs) for s in chosen if s.candidate.key in rows]
-        wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and s.parts.is_relevant]
-        if touch and query.strip():
+        mode = Touch.of(touch)
+        wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and mode.counts(s.parts)]
+        if wanted and query.strip():
             degraded += self._count(wanted)
         return Recall(tuple(items), degraded, found.truncated)
 
     def tail(self, namespace: Namespace, limit: int = MOST) -> list[TailRecord]:
         """The newest records of a namespace with their original text, oldest first; one round trip to Redis as a rule.
 
-        Args: limit: 1 to 200.
+        Calls of tools and their answers come whole or not at all, so that a chat model takes what is replayed.
+
+        Args: limit: 1 to 200; how many are read.
         Raises: RejectedError for another limit; TransientError when PostgreSQL is needed and cannot be reached.
         """
         if not 1 <= limit <= MOST:
@@ -185,6 +189,9 @@ class TierMemory:
         place = namespaces.find(namespace)
         if place is None:
             return []
+        return with_whole_pairs(self._tail_of(place, namespace, limit))
+
+    def _tail_of(self, place: Place, namespace: Namespace, limit: int) -> list[TailRecord]:
         try:
             hit, generation = self._tail.read(place.namespace_id, limit)
         except UnavailableError:

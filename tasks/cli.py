@@ -11,7 +11,20 @@ import typer
 from rich.markup import escape
 
 from isotherm import __version__
-from isotherm.tasks.commands import brain, config, demo, ingest, interest_changes, memory, ops, servers
+from isotherm.tasks.commands import (
+    brain,
+    config,
+    demo,
+    edit,
+    erase,
+    ingest,
+    interest_changes,
+    memory,
+    ops,
+    servers,
+    tiers,
+    transfer,
+)
 from isotherm.tasks.commands.output import Exit, err, out
 
 app = typer.Typer(
@@ -36,9 +49,18 @@ app.command("settings", rich_help_panel=_HERE)(config.show_settings)
 app.command(rich_help_panel=_MEMORY)(ingest.ingest)
 app.command(rich_help_panel=_MEMORY)(memory.remember)
 app.command(rich_help_panel=_MEMORY)(memory.recall)
-app.command(rich_help_panel=_MEMORY)(memory.tiers)
+app.add_typer(tiers.app, name="tiers", rich_help_panel=_MEMORY)
 app.command(rich_help_panel=_MEMORY)(memory.reconcile)
 app.command(rich_help_panel=_MEMORY)(memory.restore)
+app.command(rich_help_panel=_MEMORY)(edit.get)
+app.command(rich_help_panel=_MEMORY)(edit.update)
+app.command(rich_help_panel=_MEMORY)(edit.pin)
+app.command(rich_help_panel=_MEMORY)(edit.unpin)
+app.command(rich_help_panel=_MEMORY)(edit.explain)
+app.command(rich_help_panel=_MEMORY)(erase.forget)
+app.command(rich_help_panel=_MEMORY)(erase.forgotten)
+app.command(rich_help_panel=_MEMORY)(transfer.export)
+app.command("import", rich_help_panel=_MEMORY)(transfer.import_)
 app.add_typer(interest_changes.interests, name="interests", rich_help_panel=_INTERESTS)
 app.add_typer(interest_changes.contradictions, name="contradictions", rich_help_panel=_INTERESTS)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.put)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
+from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.events import Event
+from isotherm.pipeline.tier.records import Tier
 
 log = structlog.get_logger("isotherm")
 
@@ -17,6 +20,19 @@ MOVES = Counter("isotherm_tier_moves", "Records that changed tiers, by reason", 
 TASK_SECONDS = Histogram(
     "isotherm_task_seconds", "Duration of tasks by name", ["task"], buckets=(0.01, 0.05, 0.2, 1, 5, 20, 60, 300)
 )
+
+# Scopes of namespaces are names of the caller's: those that are not usual are counted together, so that labels stay few.
+MEMORIES = ("conversation", "session", "long_term", "audit", "other")
+RECORDS = Gauge(
+    "isotherm_tier_records", "Records by memory and tier", ["memory", "tier"], multiprocess_mode="mostrecent"
+)
+BYTES = Gauge(
+    "isotherm_tier_bytes", "Bytes of texts by memory and tier", ["memory", "tier"], multiprocess_mode="mostrecent"
+)
+VERBS = Counter("isotherm_verbs", "Calls of producers by outcome", ["verb", "outcome"])
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 Observer = Callable[[Event, dict[str, Any]], None]
 
@@ -47,3 +63,43 @@ def emit(event: Event, **context: Any) -> None:  # noqa: ANN401 - ids and names 
             observer(event, context)
         except Exception as error:  # noqa: BLE001 - an observer's fault is its own
             log.warning("observer.event_lost", observed=event.name, error=type(error).__name__)
+
+
+def counted(verb: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Count the calls of a producer by outcome: done, refused, unavailable, or failed for a bug."""
+
+    def wrap(call: Callable[P, R]) -> Callable[P, R]:
+        @wraps(call)
+        def run(*args: P.args, **kwargs: P.kwargs) -> R:
+            outcome = "failed"
+            try:
+                answer = call(*args, **kwargs)
+                outcome = "done"
+            except RejectedError:
+                outcome = "refused"
+                raise
+            except TransientError:
+                outcome = "unavailable"
+                raise
+            finally:
+                VERBS.labels(verb=verb, outcome=outcome).inc()
+            return answer
+
+        return run
+
+    return wrap
+
+
+def show_depth(rows: Iterable[tuple[str, Tier, int, int]]) -> None:
+    """Set the gauges of depth; what is not among the rows is empty.
+
+    Args: rows: scope of namespaces, tier, records, bytes of their texts.
+    """
+    totals = {(memory, tier): [0, 0] for memory in MEMORIES for tier in Tier}
+    for scope, tier, records, size in rows:
+        total = totals[scope if scope in MEMORIES else "other", tier]
+        total[0] += records
+        total[1] += size
+    for (memory, tier), (records, size) in totals.items():
+        RECORDS.labels(memory=memory, tier=tier.value).set(records)
+        BYTES.labels(memory=memory, tier=tier.value).set(size)

@@ -34,6 +34,7 @@ from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks.accepted import Accepted
+from isotherm.tasks.observe import counted
 from isotherm.tasks.produce_tier import ids_of
 from isotherm.tasks.publish import publish_after_commit
 
@@ -42,6 +43,7 @@ FORGET = "tier.forget"
 _AT_ONCE = 200
 
 
+@counted("forget")
 def forget(namespace: Namespace, ids: Sequence[str] | None = None, *, key: str | None = None) -> Accepted:
     """Forget records of a namespace, or the namespace whole when no ids are given.
 
@@ -56,16 +58,19 @@ def forget(namespace: Namespace, ids: Sequence[str] | None = None, *, key: str |
     return _forget_scope(ErasureScope.of_namespace(namespace), key)
 
 
+@counted("forget")
 def forget_session(bank: Bank, session: str, *, key: str | None = None) -> Accepted:
     """Forget a session of an agent, in all its scopes and runs, with what was made of it. Raises: as `forget`."""
     return _forget_scope(ErasureScope.of_session(bank, session), key)
 
 
+@counted("forget")
 def forget_agent(bank: Bank, *, key: str | None = None) -> Accepted:
     """Forget all that an agent of a tenant remembers. Raises: as `forget`."""
     return _forget_scope(ErasureScope.of_agent(bank), key)
 
 
+@counted("forget")
 def forget_tenant(tenant: str, *, key: str | None = None) -> Accepted:
     """Forget all agents of a tenant. Raises: as `forget`; a blank name is refused."""
     return _forget_scope(ErasureScope.of_tenant(tenant), key)
@@ -77,6 +82,14 @@ def forget_receipt(operation_id: UUID) -> Receipt:
     Raises: RejectedError when there is no such erasure; TransientError when a server cannot be reached.
     """
     return forgetting.receipt(storage.open(), operation_id)
+
+
+def rewrite_files() -> int:
+    """Have PostgreSQL and Redis write their files anew, so that nothing erased is in them; returns how many tables.
+
+    Tables are locked one after the other. Raises: TransientError when a server cannot be reached.
+    """
+    return forgetting.rewrite_files(storage.open())
 
 
 def _forget_records(namespace: Namespace, ids: list[str], key: str | None) -> Accepted:

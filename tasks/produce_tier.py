@@ -1,8 +1,9 @@
-"""Verbs on stored records: read one or list them, change, pin and unpin them. Each write is durable when it returns."""
+"""Verbs on stored records: read, list and explain them, change, pin and unpin them. A write is durable when it returns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -14,29 +15,101 @@ from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsPinned, RecordsUnpinned, RecordUpdated
 from isotherm.pipeline.hashing import digest
-from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.edits import RecordEdit
-from isotherm.pipeline.tier.records import Record
+from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.records import Record, Tier
+from isotherm.storage.explain import Explanation
+from isotherm.storage.explain import explain as explained
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import namespaces, steps, tier_edit
-from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres import namespaces, steps, tier_edit, tier_list
+from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
+from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.tier_edit import Edited, Pinned
-from isotherm.tasks.observe import emit
+from isotherm.storage.postgres.tier_list import Page
+from isotherm.storage.settings import Settings
+from isotherm.tasks.observe import counted, emit
 from isotherm.tasks.publish import publish_after_commit
 
 UPDATE, PIN, UNPIN = "tier.update", "tier.pin", "tier.unpin"
 MAX_IDS = 1_000
 
 
-def get(namespace: Namespace, record_id: str) -> Record:
-    """One record. A cold one comes with its summary; its text is None.
+@counted("get")
+def get(namespace: Namespace, record_id: str, *, whole: bool = False) -> Record:
+    """One record. A cold one comes with its summary and without its text.
 
+    Args: whole: read the text of a cold one too, which stays where it is; it is None when what is stored is damaged.
+    Raises: RejectedError when the namespace has no such record; TransientError when a server cannot be reached.
+    """
+    opened = storage.open()
+    record = opened.tier.get(namespace, record_id)
+    if whole and record.content is None:
+        return replace(record, content=opened.tier.original(namespace, record_id))
+    return record
+
+
+@counted("list")
+def list_all(
+    scope: Namespace | Bank,
+    *,
+    sessions: Sequence[str] | None = None,
+    tier: Tier | None = None,
+    after: str | None = None,
+    limit: int = 100,
+) -> Page:
+    """Records of a namespace, or of a bank with all or the listed sessions, oldest first, a page at a time.
+
+    Args: after: `next` of the page before; limit: 1 to 1,000.
+    Raises: RejectedError for another limit or a wrong `after`; TransientError when PostgreSQL cannot be reached.
+    """
+    storage.open()
+    if not 1 <= limit <= MAX_IDS:
+        raise RejectedError(f"limit: from 1 to {MAX_IDS}")
+    where = scope_of(scope, sessions)
+    with connection() as conn:
+        return tier_list.page(conn, where, datetime.now(UTC), tier=tier, after=after, limit=limit)
+
+
+def list_namespaces(
+    tenant: str | None, agent: str | None = None, *, after: Namespace | None = None, limit: int = 1_000
+) -> list[Namespace]:
+    """Namespaces of a tenant, or of one of its agents, in order of their names, a page at a time.
+
+    Args: tenant: None for those that belong to no tenant; after: the last of the page before; limit: 1 to 1,000.
+    Raises: RejectedError for another limit; TransientError when PostgreSQL cannot be reached.
+    """
+    storage.open()
+    if not 1 <= limit <= MAX_IDS:
+        raise RejectedError(f"limit: from 1 to {MAX_IDS}")
+    with connection() as conn:
+        return tier_list.namespaces(conn, tenant=tenant, agent=agent, after=after, limit=limit)
+
+
+@counted("explain")
+def explain(
+    namespace: Namespace, record_id: str, *, query: str | None = None, policy: Policy | None = None
+) -> Explanation:
+    """Why a record is where it is, what the next pass would do with it, and how a query rates it. Writes nothing.
+
+    Args: policy: None means the one of the settings.
     Raises: RejectedError when the namespace has no such record; TransientError when PostgreSQL cannot be reached.
     """
-    return storage.open().tier.get(namespace, record_id)
+    opened = storage.open()
+    return explained(opened.tier, namespace, record_id, policy or opened.settings.tier, query=query)
 
 
+def scope_of(scope: Namespace | Bank, sessions: Sequence[str] | None) -> Scope:
+    """What a read may see. Raises: RejectedError for sessions of a namespace."""
+    listed = None if sessions is None else tuple(sessions)
+    if isinstance(scope, Namespace):
+        return Scope(namespace=scope, sessions=listed)
+    return Scope(bank=scope, sessions=listed)
+
+
+@counted("update")
 def update(
     namespace: Namespace,
     record_id: str,
@@ -61,7 +134,7 @@ def update(
     opened = storage.open()
     limits = opened.settings
     given = RecordEdit(content, role, importance, None if categories is None else tuple(categories), metadata)
-    edit = given.cleaned(max_bytes=limits.max_content, max_metadata=limits.max_metadata)
+    edit = _redacted(given.cleaned(max_bytes=limits.max_content, max_metadata=limits.max_metadata), limits)
     place = _place(namespace)
     said = {"id": record_id, "version": expected_version, "content": edit.content, "role": edit.role,
             "importance": edit.importance, "categories": edit.categories, "metadata": edit.metadata}  # fmt: skip
@@ -87,6 +160,13 @@ def update(
     return done
 
 
+def _redacted(edit: RecordEdit, limits: Settings) -> RecordEdit:
+    redactor = factory.redactor(limits)
+    content = None if edit.content is None else redactor.redact(edit.content)
+    return replace(edit, content=content, metadata=redact_values(redactor, edit.metadata))
+
+
+@counted("pin")
 def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
     """Keep records at warm or hotter, untouched by passes; cold ones come back byte for byte, by the returned operation.
 
@@ -108,6 +188,7 @@ def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> 
     return done
 
 
+@counted("unpin")
 def unpin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
     """Let passes move records again. Args and Raises: as `pin`."""
     place, wanted = _place(namespace), ids_of(ids)

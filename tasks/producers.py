@@ -21,6 +21,7 @@ from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.ranking import Touch
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_move, tier_recall
@@ -32,10 +33,18 @@ from isotherm.storage.postgres.tier_held import SetAside
 from isotherm.tasks import passes
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.produce_brain import expand, knowledge, link, put, put_many, read, search, soft_delete, unlink
-from isotherm.tasks.produce_forget import forget, forget_agent, forget_receipt, forget_session, forget_tenant
+from isotherm.tasks.produce_forget import (
+    forget,
+    forget_agent,
+    forget_receipt,
+    forget_session,
+    forget_tenant,
+    rewrite_files,
+)
 from isotherm.tasks.produce_interest import contradictions, ingest_session, interests, recall_interests
 from isotherm.tasks.produce_records import MAX_BATCH, remember, remember_messages, remember_records
-from isotherm.tasks.produce_tier import get, pin, unpin, update
+from isotherm.tasks.produce_tier import explain, get, list_all, list_namespaces, pin, unpin, update
+from isotherm.tasks.produce_transfer import export, import_records
 from isotherm.tasks.publish import flush, publish_after_commit
 
 __all__ = [
@@ -44,6 +53,8 @@ __all__ = [
     "cancel",
     "contradictions",
     "expand",
+    "explain",
+    "export",
     "flush",
     "forget",
     "forget_agent",
@@ -51,10 +62,13 @@ __all__ = [
     "forget_session",
     "forget_tenant",
     "get",
+    "import_records",
     "ingest_session",
     "interests",
     "knowledge",
     "link",
+    "list_all",
+    "list_namespaces",
     "operation",
     "pin",
     "plan",
@@ -69,6 +83,7 @@ __all__ = [
     "remember_records",
     "restore",
     "retry",
+    "rewrite_files",
     "search",
     "set_aside",
     "soft_delete",
@@ -85,7 +100,7 @@ def recall(
     sessions: Sequence[str] | None = None,
     budget: RecallBudget | None = None,
     weights: RecallWeights | None = None,
-    touch: bool = True,
+    touch: bool | Touch = Touch.RELEVANT,
 ) -> Recall:
     """The records of a namespace, or of a bank with all or the listed sessions, that matter most for a query.
 

@@ -24,12 +24,12 @@ from isotherm.pipeline.events import (
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.tier.quotas import is_over, quota_of
 from isotherm.storage import cold
-from isotherm.storage.postgres import cold_blobs, outbox, sweep, tier_plan, tier_touch
+from isotherm.storage.postgres import cold_blobs, outbox, sweep, tier_list, tier_plan, tier_touch
 from isotherm.storage.postgres import quotas as quota_rows
 from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import broker, passes
 from isotherm.tasks.app import app
-from isotherm.tasks.observe import TASK_SECONDS, emit
+from isotherm.tasks.observe import TASK_SECONDS, emit, show_depth
 from isotherm.tasks.publish import publish
 
 log = structlog.get_logger("isotherm")
@@ -208,3 +208,14 @@ def hold_quotas() -> dict[str, Any]:
             if is_over(usage, quota, storage.open().settings.tier):
                 requested += passes.request_quota(tenant, quota).new
     return {"tenants": requested}
+
+
+@tick(stages.DEPTH)
+def depth() -> dict[str, Any]:
+    """Set the gauges of depth, where somebody may read them."""
+    if storage.open().settings.metrics_port is None:
+        return {"state": "nobody looks"}
+    with connection() as conn:
+        rows = tier_list.depth_by_scope(conn)
+    show_depth(rows)
+    return {"records": sum(records for _, _, records, _ in rows)}

@@ -11,12 +11,14 @@ import psycopg
 import pytest
 import redis
 import s3_server
+import structlog
 from harness import Processes
 from psycopg import sql
 
 from isotherm import storage
 from isotherm.storage import settings as settings_module
 from isotherm.storage.embedded import Embedded, Endpoints
+from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.migrate import migrate
 from isotherm.tasks import producers
@@ -40,6 +42,16 @@ PACE = {
 
 # A console that finds it when it is made keeps this width for ever; tests that run side by side are given one.
 os.environ.pop("COLUMNS", None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays() -> Iterator[None]:
+    """What a test set for its whole process, an embedder or the level of logs, must not be there for the next one."""
+    yield
+    structlog.reset_defaults()
+    made = factory._made.get()
+    for key in [key for key in made if isinstance(key, tuple) and key[0] == "none"]:
+        del made[key]
 
 
 @pytest.fixture(scope="session")

@@ -96,7 +96,7 @@ class CompositeStore:
         self._bodies = dict(bodies)
         self._report = report
         self._lost: deque[LostBody] = deque(maxlen=_KEPT)
-        self._leftover: deque[tuple[Namespace, _Body]] = deque(maxlen=_KEPT)
+        self._leftover: deque[tuple[Namespace, str, _Body]] = deque(maxlen=_KEPT)
         self._stripes = Stripes()
 
     @property
@@ -162,7 +162,7 @@ class CompositeStore:
         with self._stripes.of(namespace, wanted):
             row = self._index.get(namespace, wanted)
             gone = self._index.delete(namespace, wanted)
-            self._drop(namespace, self._body_of(row))
+            self._drop(namespace, wanted, self._body_of(row))
         return gone
 
     def namespaces(self) -> Sequence[Namespace]:
@@ -174,9 +174,19 @@ class CompositeStore:
         return found
 
     def collect(self, limit: int = _KEPT) -> int:
-        """Try again to remove bodies that are left over, at most `limit`; returns how many there still are."""
+        """Try to remove bodies that are left over, at most `limit`; returns how many there still are.
+
+        A body that its row names is none of them: its write succeeded although it was reported to have failed.
+        """
         for _ in range(min(limit, len(self._leftover))):
-            self._drop(*self._leftover.popleft())
+            namespace, record_id, body = self._leftover.popleft()
+            try:
+                row = self._index.get(namespace, record_id)
+            except IsothermError:
+                self._leave(namespace, record_id, body)
+                continue
+            if self._body_of(row) != body:
+                self._drop(namespace, record_id, body)
         return len(self._leftover)
 
     def _placed(self, record: StoredRecord) -> StoredRecord:
@@ -190,13 +200,15 @@ class CompositeStore:
         try:
             done = self._index.swap(namespace, row, slim)
         except BaseException:
-            self._drop(namespace, fresh)
+            # The row may have been written all the same: only its text tells which of the two bodies is in use.
+            for doubtful in {fresh, old} if fresh else ():
+                self._leave(namespace, new.id, doubtful)
             raise
         if done is None:
-            self._drop(namespace, fresh)
+            self._drop(namespace, new.id, fresh)
             return None
         if body != old:
-            self._drop(namespace, old)
+            self._drop(namespace, new.id, old)
         self.collect(limit=_PER_WRITE)
         return replace(done, content=new.content)
 
@@ -259,13 +271,18 @@ class CompositeStore:
                 return None
         return None
 
-    def _drop(self, namespace: Namespace, body: _Body | None) -> None:
+    def _drop(self, namespace: Namespace, record_id: str, body: _Body | None) -> None:
+        """Remove a body that no row names; one that cannot be removed now is left for later."""
         if body is None:
             return
         try:
             self._bodies[body.tier].delete(namespace, body.id)
         except IsothermError:
-            self._leftover.append((namespace, body))
+            self._leave(namespace, record_id, body)
+
+    def _leave(self, namespace: Namespace, record_id: str, body: _Body | None) -> None:
+        if body is not None:
+            self._leftover.append((namespace, record_id, body))
 
     def _note(self, lost: LostBody) -> None:
         if lost in self._lost:

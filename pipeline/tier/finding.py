@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
 from isotherm.pipeline import text
 from isotherm.pipeline.errors import IsothermError
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.outline import Outline, outlines, records
+from isotherm.pipeline.tier.outline import Outline, every, outlines_of, records_of
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, lexical_overlap, rarity_match, rarity_weight, spec_tokens
 from isotherm.pipeline.tier.records import Tier, searchable_text
 from isotherm.pipeline.tier.store import Store, StoredRecord
@@ -21,11 +21,11 @@ MOST_COMPARED = 50_000
 _SPLIT_TEXTS = 4_096
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Pool:
     """What there is to choose from, by the key of its candidate; `degraded` names tiers that were out of reach."""
 
-    outlines: list[Outline] = field(default_factory=list)
+    outlines: Sequence[Outline]
     degraded: tuple[str, ...] = ()
     truncated: bool = False
 
@@ -35,21 +35,10 @@ def pool(store: Store, namespace: Namespace, tiers: Sequence[Tier], most: int = 
 
     A cold tier that cannot be read is left out; others raise what the store raises.
     """
-    found = Pool()
-    seen: set[str] = set()
-    for tier in tiers:
-        try:
-            for outline in islice(_of_tier(store, namespace, tier), most + 1):
-                if outline.record.id not in seen:
-                    seen.add(outline.record.id)
-                    found.outlines.append(outline)
-        except IsothermError:
-            if tier is not Tier.COLD:
-                raise
-            found.degraded += ("cold",)
-    found.truncated = len(found.outlines) > most
-    del found.outlines[most:]
-    return found
+    reader = _Reader(store, namespace)
+    found = list(islice(every(tiers, reader.read, reader.count, _id_of), most + 1))
+    degraded = ("cold",) if reader.failed else ()
+    return Pool(found[:most], degraded, truncated=len(found) > most)
 
 
 def candidates(found: Pool, query: str, lexical: Lexical, summaries: Sequence[str] = ()) -> list[Candidate]:
@@ -79,15 +68,42 @@ def found_by(record: StoredRecord) -> str:
     return searchable_text(record.content if cold is None else cold, record.metadata)
 
 
-def _of_tier(store: Store, namespace: Namespace, tier: Tier) -> Iterator[Outline]:
-    if tier is not Tier.COLD:
-        yield from map(Outline.of, records(store, namespace, tier))
-        return
-    for outline in outlines(store, namespace, tier):
-        if outline.record.content or outline.record.summary is not None:
-            yield outline
-        elif (whole := store.get(namespace, outline.record.id)) is not None:
-            yield Outline.of(whole)
+class _Reader:
+    """Reads tiers, and goes on without cold when that fails."""
+
+    def __init__(self, store: Store, namespace: Namespace) -> None:
+        self._store = store
+        self._namespace = namespace
+        self.failed = False
+
+    def read(self, tier: Tier) -> Iterator[Outline]:
+        if tier is not Tier.COLD:
+            yield from map(Outline.of, records_of(self._store, self._namespace, tier))
+            return
+        try:
+            yield from self._cold()
+        except IsothermError:
+            self.failed = True
+
+    def count(self, tier: Tier) -> int:
+        try:
+            return self._store.count(self._namespace, tier)
+        except IsothermError:
+            if tier is not Tier.COLD:
+                raise
+            self.failed = True
+            return 0
+
+    def _cold(self) -> Iterator[Outline]:
+        for outline in outlines_of(self._store, self._namespace, Tier.COLD):
+            if outline.record.content or outline.record.summary is not None:
+                yield outline
+            elif (whole := self._store.get(self._namespace, outline.record.id)) is not None:
+                yield Outline.of(whole)
+
+
+def _id_of(outline: Outline) -> str:
+    return outline.record.id
 
 
 def _overlaps(wanted: frozenset[int | str], held: Sequence[frozenset[int | str]], lexical: Lexical) -> Sequence[float]:

@@ -282,18 +282,15 @@ class Manager:
     def list_all(self, namespace: Namespace) -> Iterator[Record]:
         """Every record with its text, hot first, each tier from the newest access on; each record once."""
         owner, now = checked(namespace), self._now()
-        seen: set[str] = set()
-        for tier in Tier:
-            for record in records(self._store, owner, tier):
-                if record.id not in seen:
-                    seen.add(record.id)
-                    yield self._shown(owner, record, now)
+        for record in records(self._store, owner):
+            yield self._shown(owner, record, now)
 
     def export(self, namespace: Namespace) -> Iterator[str]:
-        """Every record as a line of JSON, in order of ids, with its tier, its use and its summary."""
+        """Every record as a line of JSON with its end, in order of (created_at, id), as the pipeline's exports are."""
         owner = checked(namespace)
-        for record_id in self._ids(owner):
-            record = self._store.get(owner, record_id)
+        rows = [outline.record for outline in outlines(self._store, owner)]
+        for row in sorted(rows, key=lambda row: (row.created_at, row.id)):
+            record = self._store.get(owner, row.id)
             if record is not None:
                 yield write_line(owner, record)
 
@@ -303,13 +300,15 @@ class Manager:
         Raises: RejectedError naming the line that is no record; those before it are stored.
         """
         count = 0
-        for count, line in enumerate((line for line in lines if line.strip()), start=1):
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
             try:
                 owner, record = read_line(line)
             except RejectedError as error:
-                raise RejectedError(f"line {count}: {error}") from None
-            stored = self._store.put(owner, record)
-            self._index_summary(owner, stored)
+                raise RejectedError(f"line {number}: {error}") from None
+            self._index_summary(owner, self._store.put(owner, record))
+            count += 1
         return count
 
     def index_summaries(self, namespace: Namespace) -> int:
@@ -318,7 +317,7 @@ class Manager:
         Raises: what the index raises.
         """
         owner = checked(namespace)
-        cold = (outline.record for outline in outlines(self._store, owner, Tier.COLD))
+        cold = (outline.record for outline in outlines(self._store, owner, (Tier.COLD,)))
         return sum(self._index_summary(owner, record) for record in cold)
 
     def namespaces(self, tenant: str | None = None) -> list[Namespace]:
@@ -334,7 +333,7 @@ class Manager:
         return changes.shown(owner, Outline.of(record), now, whole=True)
 
     def _ids(self, owner: Namespace) -> list[str]:
-        return sorted({o.record.id for tier in Tier for o in outlines(self._store, owner, tier)})
+        return sorted(outline.record.id for outline in outlines(self._store, owner))
 
     def _found(self, owner: Namespace, record_id: str) -> StoredRecord:
         return existing(self._store.get(owner, checked_id(record_id)))
@@ -357,7 +356,7 @@ class Manager:
     def _refuse_too_many_pins(self, owner: Namespace, record_id: str) -> None:
         if self._max_pinned is None:
             return
-        rows = (o.record for tier in Tier for o in outlines(self._store, owner, tier))
+        rows = (outline.record for outline in outlines(self._store, owner))
         pinned = {row.id for row in rows if row.pinned} - {record_id}
         if len(pinned) >= self._max_pinned:
             raise RejectedError(f"{len(pinned)} records of this namespace are pinned, which is the limit")

@@ -1,6 +1,7 @@
 """Chat messages as records: the record's content is what was said, the rest of the message is kept beside it."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from pydantic import AwareDatetime, Field
 
@@ -85,3 +86,72 @@ def message_of(record: Record | NewRecord) -> ChatMessage:
             "metadata": metadata,
         }
     )
+
+
+class Said(Protocol):
+    """What the pairing of calls and answers reads of a record."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Of the record, with the envelope of its message."""
+
+
+S = TypeVar("S", bound=Said)
+
+
+def with_whole_pairs(records: Sequence[S]) -> list[S]:
+    """Leave out what chat models refuse: answers of tools whose call was cut off, and calls that miss an answer.
+
+    A call at the end, followed by nothing but answers, is still being worked on and stays.
+
+    Args: records: in the order they were said.
+    """
+    if not any(_ENVELOPE in record.metadata for record in records):
+        return list(records)
+    calls = [_called(record) for record in records]
+    open_from = len(records)
+    while open_from and _answers(records[open_from - 1]):
+        open_from -= 1
+    kept: list[S] = []
+    awaited: set[str] = set()
+    for at, record in enumerate(records):
+        if answered := _answers(record):
+            if answered in awaited:
+                awaited.discard(answered)
+                kept.append(record)
+            continue
+        awaited = set()
+        if calls[at] and at + 1 < open_from and not calls[at] <= _answers_after(records, at):
+            continue
+        awaited = set(calls[at])
+        kept.append(record)
+    return kept
+
+
+def _answers_after(records: Sequence[Said], at: int) -> set[str]:
+    """The calls that are answered right behind a message."""
+    found = set()
+    for record in records[at + 1 :]:
+        if not (answered := _answers(record)):
+            break
+        found.add(answered)
+    return found
+
+
+def _called(record: Said) -> set[str]:
+    calls = _envelope_of(record).get("tool_calls")
+    return (
+        {str(call["id"]) for call in calls if isinstance(call, Mapping) and "id" in call}
+        if isinstance(calls, list)
+        else set()
+    )
+
+
+def _answers(record: Said) -> str:
+    """The id of the call that a message answers, empty for other messages."""
+    return str(_envelope_of(record).get("tool_call_id") or "")
+
+
+def _envelope_of(record: Said) -> Mapping[str, Any]:
+    envelope = record.metadata.get(_ENVELOPE)
+    return envelope if isinstance(envelope, Mapping) else {}

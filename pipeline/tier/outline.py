@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, Self, runtime_checkable
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import MOST_LISTED, Position, Store, StoredRecord
+
+T = TypeVar("T")
+# How often tiers are read again when records move all the time; by then each was met in one of its places.
+_LOOKS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +40,53 @@ class OutlineStore(Protocol):
         ...
 
 
-def outlines(store: Store, namespace: Namespace, tier: Tier) -> Iterator[Outline]:
-    """Every record of a tier, page by page, the newest access first; one that moves meanwhile may be missed or come twice."""
+def outlines(store: Store, namespace: Namespace, tiers: Sequence[Tier] = tuple(Tier)) -> Iterator[Outline]:
+    """Every record of some tiers, the warmest tier first, each from the newest access on; each record once.
+
+    A record that moves meanwhile is not missed: tiers are read downwards, and once more when the counts do not agree with
+    what was found, as after a record went up behind the reader.
+    """
+    return every(
+        tiers,
+        lambda tier: outlines_of(store, namespace, tier),
+        lambda tier: store.count(namespace, tier),
+        lambda outline: outline.record.id,
+    )
+
+
+def records(store: Store, namespace: Namespace) -> Iterator[StoredRecord]:
+    """Every record with its text; otherwise as `outlines`."""
+    return every(
+        tuple(Tier),
+        lambda tier: records_of(store, namespace, tier),
+        lambda tier: store.count(namespace, tier),
+        lambda record: record.id,
+    )
+
+
+def every(
+    tiers: Sequence[Tier],
+    read: Callable[[Tier], Iterator[T]],
+    count: Callable[[Tier], int],
+    id_of: Callable[[T], str],
+) -> Iterator[T]:
+    """What the readers of some tiers give, each id once, as `outlines` describes."""
+    seen: set[str] = set()
+    for _ in range(_LOOKS):
+        before, known = [count(tier) for tier in tiers], len(seen)
+        for tier in tiers:
+            for item in read(tier):
+                if id_of(item) not in seen:
+                    seen.add(id_of(item))
+                    yield item
+        # A store that leaves out what it cannot read counts more than it gives; a second look settles that.
+        agrees = sum(before) == len(seen) or known == len(seen)
+        if agrees and before == [count(tier) for tier in tiers]:
+            return
+
+
+def outlines_of(store: Store, namespace: Namespace, tier: Tier) -> Iterator[Outline]:
+    """The records of a tier, page by page; one that moves meanwhile may be missed."""
     after: Position | None = None
     while True:
         page = _page(store, namespace, tier, after)
@@ -47,8 +96,8 @@ def outlines(store: Store, namespace: Namespace, tier: Tier) -> Iterator[Outline
         after = page[-1].record.position
 
 
-def records(store: Store, namespace: Namespace, tier: Tier) -> Iterator[StoredRecord]:
-    """Every record of a tier with its text; otherwise as `outlines`."""
+def records_of(store: Store, namespace: Namespace, tier: Tier) -> Iterator[StoredRecord]:
+    """The records of a tier with their texts, page by page; one that moves meanwhile may be missed."""
     after: Position | None = None
     while True:
         page = store.list(namespace, tier, MOST_LISTED, after)

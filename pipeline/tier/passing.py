@@ -60,12 +60,8 @@ class Passing:
 
     def plan(self, namespace: Namespace, now: datetime) -> MigrationPlan:
         """Plan a pass; moves nothing. Every record is looked at once, so that each moves one step at most."""
-        seen: dict[str, StoredRecord] = {}
-        for tier in Tier:
-            for outline in outlines(self._store, namespace, tier):
-                seen.setdefault(outline.record.id, outline.record)
-        self.held.keep_only(namespace, seen)
-        states = [state(key, record) for key, record in enumerate(seen.values())]
+        states = [state(key, outline.record) for key, outline in enumerate(outlines(self._store, namespace))]
+        self.held.keep_only(namespace, {one.id for one in states})
         free = [s for s in states if not self.held.is_held(namespace, s.id, s.version, now)]
         planned = plan_migration(snapshot(states, free, self._policy, now), self._policy, now)
         # A store of one tier has nowhere to lift a pinned record to.

@@ -25,6 +25,23 @@ class Lexical(StrEnum):
     OVERLAP = "overlap"  # the specification's own measure: `lexical_overlap`; the larger of it and the cosine counts
 
 
+class Touch(StrEnum):
+    """Which records of an answer count as accessed."""
+
+    RELEVANT = "relevant"  # those the query found, by a word or by likeness
+    SELECTED = "selected"  # all of them, as in the specification
+    NONE = "none"
+
+    @classmethod
+    def of(cls, asked: "bool | Touch") -> "Touch":
+        """Read a yes as RELEVANT and a no as NONE."""
+        return asked if isinstance(asked, Touch) else cls.RELEVANT if asked else cls.NONE
+
+    def counts(self, parts: "ScoreParts") -> bool:
+        """Whether a record with this score counts."""
+        return self is Touch.SELECTED or (self is Touch.RELEVANT and parts.is_relevant)
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A record that some index proposed.

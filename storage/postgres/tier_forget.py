@@ -95,8 +95,9 @@ _LOCK_BY_ID = "SELECT key FROM tier_records WHERE namespace_id = %(ns)s AND id =
 _RECORDS = """
 WITH words AS (
     DELETE FROM tier_postings AS p
-    USING (SELECT r.key, r.bank_id, u.term FROM tier_records AS r, unnest(r.terms) AS u (term) WHERE r.key = ANY(%(keys)s)) AS d
-    WHERE p.bank_id = d.bank_id AND p.term = d.term AND p.record_key = d.key RETURNING 1
+    USING (SELECT r.key, r.bank_id, r.namespace_id, u.term FROM tier_records AS r, unnest(r.terms) AS u (term)
+        WHERE r.key = ANY(%(keys)s)) AS d
+    WHERE (p.bank_id, p.term, p.namespace_id, p.record_key) = (d.bank_id, d.term, d.namespace_id, d.key) RETURNING 1
 ), gone AS (
     DELETE FROM tier_records WHERE key = ANY(%(keys)s) RETURNING summary IS NOT NULL AS summarized
 )
@@ -121,7 +122,7 @@ WITH words AS (
 SELECT (SELECT count(DISTINCT key) FROM edges)"""
 _DELETE_OBJECTS = "DELETE FROM brain_objects WHERE key = ANY(%(keys)s)"
 
-_STATISTICS = ("brain_postings", "brain_stats_deltas", "brain_stats", "brain_terms")
+_STATISTICS = ("tier_depth", "brain_postings", "brain_stats_deltas", "brain_stats", "brain_terms")
 
 _NAMES_LEFT = "SELECT id FROM namespaces WHERE id = ANY(%(namespaces)s) ORDER BY id LIMIT %(limit)s FOR UPDATE"
 
@@ -280,7 +281,7 @@ def objects(conn: Connection, erasure: Erasure, limit: int) -> int:
 
 
 def statistics(conn: Connection, erasure: Erasure) -> None:
-    """Erase the statistics of words of the scope's objects, once these are gone."""
+    """Erase what was counted of the scope's records and objects, once these are gone."""
     for table in _STATISTICS:
         conn.execute(f"DELETE FROM {table} WHERE namespace_id = ANY(%(namespaces)s)", erasure.scope)
 

@@ -14,7 +14,7 @@ from isotherm.storage.postgres.tier_forget import Erasure
 _COLUMNS = """
 SELECT c.table_name, array_agg(c.column_name::text) FROM information_schema.columns AS c
 JOIN information_schema.tables AS t USING (table_schema, table_name)
-WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' AND c.data_type = 'bigint'
+WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' AND c.data_type IN ('bigint', 'integer')
   AND c.column_name IN ('namespace_id', 'bank_id', 'record_key')
 GROUP BY c.table_name ORDER BY c.table_name"""
 

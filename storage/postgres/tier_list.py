@@ -25,7 +25,7 @@ _NAME = """coalesce(n.tenant, '') COLLATE "C", n.agent COLLATE "C", coalesce(n.s
            n.scope COLLATE "C", coalesce(n.run, '') COLLATE "C\""""
 _NAMESPACES = f"""
 SELECT n.tenant, n.scope, n.agent, n.session, n.run FROM namespaces AS n
-WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND (%(agent)s::text IS NULL OR n.agent = %(agent)s)
+WHERE n.forgotten_at IS NULL AND n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND (%(agent)s::text IS NULL OR n.agent = %(agent)s)
   AND (%(session)s::text IS NULL OR n.session = %(session)s)
   AND (%(after)s::text[] IS NULL OR ROW({_NAME}) > ROW((%(after)s)[1], (%(after)s)[2], (%(after)s)[3], (%(after)s)[4], (%(after)s)[5]))
 ORDER BY {_NAME} LIMIT %(limit)s"""
@@ -37,11 +37,16 @@ WHERE {scope} AND r.id = %(id)s ORDER BY m.id DESC LIMIT %(limit)s"""
 
 # Counted up to a bound: who has ten thousand before it need not know more.
 _WEAKER = """
-SELECT r.key, r.heat_log, r.moved_from, (SELECT count(*) FROM (
+SELECT r.key, (SELECT reason FROM tier_set_aside AS h WHERE h.record_key = r.key AND h.version = r.version), (SELECT count(*) FROM (
     SELECT 1 FROM tier_records AS w
     WHERE w.namespace_id = r.namespace_id AND w.tier = r.tier AND NOT w.pinned AND w.value_log < r.value_log
     LIMIT 10000) AS bounded)
 FROM tier_records AS r WHERE {scope} AND r.id = %(id)s"""
+
+
+_DEPTH = """
+SELECT n.scope, d.tier, sum(d.records), sum(d.bytes) FROM tier_depth AS d JOIN namespaces AS n ON n.id = d.namespace_id
+GROUP BY n.scope, d.tier"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,11 @@ class PastMove:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A record among those of its tier: its row key, heat in log space, where it was before, how many are worth less."""
+    """A record among those of its tier: its row key, how many are worth less, and why passes leave it alone, if they do."""
 
     key: int
-    heat_log: float | None
-    moved_from: Tier | None
     weaker: int
+    set_aside: str | None
 
 
 def page(conn: Connection, scope: Scope, now: datetime, *, tier: Tier | None, after: str | None, limit: int) -> Page:
@@ -122,8 +126,14 @@ def standing(conn: Connection, scope: Scope, record_id: str) -> Standing | None:
     row = conn.execute(_WEAKER.format(scope=within), {**params, "id": record_id}).fetchone()
     if row is None:
         return None
-    key, heat_log, moved_from, weaker = row
-    return Standing(int(key), heat_log, None if moved_from is None else Tier.from_rank(moved_from), int(weaker))
+    key, reason, weaker = row
+    return Standing(int(key), int(weaker), reason)
+
+
+def depth_by_scope(conn: Connection) -> list[tuple[str, Tier, int, int]]:
+    """Records and bytes of their texts by scope of their namespaces and by tier."""
+    rows = conn.execute(_DEPTH).fetchall()
+    return [(str(scope), Tier.from_rank(rank), int(n), int(size)) for scope, rank, n, size in rows]
 
 
 def _cursor(at: datetime, record_id: str) -> str:

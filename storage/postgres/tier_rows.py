@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord
@@ -32,13 +33,20 @@ _LEG = """
     WHERE namespace_id = %(ns)s AND tier = %(tier)s AND {pinned} AND last_access_at <= %(at)s
         AND (last_access_at < %(at)s OR id > %(id)s)
     ORDER BY last_access_at DESC, id LIMIT %(limit)s"""
-_PAGE = f"""
+_CHOSEN = f"""
 WITH chosen AS (
     SELECT key FROM (({_LEG.format(pinned="NOT pinned")}) UNION ALL ({_LEG.format(pinned="pinned")})) AS legs
     ORDER BY last_access_at DESC, id LIMIT %(limit)s
-)
-{_FROM} JOIN chosen ON chosen.key = r.key ORDER BY r.last_access_at DESC, r.id"""
-_COUNT = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND tier = %s"
+)"""
+_IN_ORDER = "JOIN chosen ON chosen.key = r.key ORDER BY r.last_access_at DESC, r.id"
+_PAGE = f"{_CHOSEN} {_FROM} {_IN_ORDER}"
+# A record that went cold whole has its text where others have a summary, and is found by nothing else.
+_OUTLINE = f"""{_CHOSEN}
+SELECT r.key, r.id, CASE WHEN r.tier = 1 AND b.record_key IS NULL THEN r.summary END, CASE WHEN b.record_key IS NOT NULL THEN r.summary END, r.tier, r.version, r.role, r.importance,
+       r.categories, r.metadata, r.pinned, r.access_count, r.heat_log, r.value_log, r.created_at, r.last_access_at,
+       r.moved_at, r.moved_from, r.content_sha256, b.raw_bytes, NULL, NULL, r.size_bytes
+FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key {_IN_ORDER}"""
+_COUNT = "SELECT coalesce(sum(records), 0) FROM tier_depth WHERE namespace_id = %s AND tier = %s"
 
 _LIFE = """
 UPDATE tier_records SET version = %(version)s, pinned = %(pinned)s, access_count = %(accesses)s, heat_log = %(heat)s,
@@ -103,6 +111,10 @@ class Row:
         text = self._text(fetched)
         return None if text is None else self._with(text)
 
+    def outlined(self) -> StoredRecord:
+        """The record with whatever text was read with its row."""
+        return self._with(self.content or "")
+
     def equals(self, record: StoredRecord) -> bool:
         """Whether this is the record, told without reading its body."""
         return bytes(self.sha256) == record.content_sha256 and self._with(record.content) == record
@@ -166,14 +178,24 @@ def lock(conn: Connection, place: Place, record_id: str) -> Row | None:
 
 def page(conn: Connection, place: Place, tier: Tier, limit: int, after: Position | None) -> list[Row]:
     """Rows of a tier, the newest access first, ties by id."""
-    values = {
+    return [Row(*row) for row in conn.execute(_PAGE, _page_values(place, tier, limit, after)).fetchall()]
+
+
+def outline(conn: Connection, place: Place, tier: Tier, limit: int, after: Position | None) -> list[Outline]:
+    """The page of a tier without texts, but for records that went cold whole, which are found by theirs."""
+    rows = conn.execute(_OUTLINE, _page_values(place, tier, limit, after)).fetchall()
+    pairs = [(Row(*row[:-1]), int(row[-1])) for row in rows]
+    return [Outline(row.outlined(), size, bytes(row.sha256).hex()) for row, size in pairs]
+
+
+def _page_values(place: Place, tier: Tier, limit: int, after: Position | None) -> dict[str, Any]:
+    return {
         "ns": place.namespace_id,
         "tier": tier.rank,
         "at": "infinity" if after is None else after.last_access_at,
         "id": "" if after is None else after.id,
         "limit": limit,
     }
-    return [Row(*row) for row in conn.execute(_PAGE, values).fetchall()]
 
 
 def count(conn: Connection, place: Place, tier: Tier) -> int:

@@ -84,6 +84,17 @@ def named(body: bytes) -> tuple[Namespace, StoredRecord]:
         raise DamagedError("no whole record") from error
 
 
+def name_of(namespace: Namespace) -> str:
+    """A namespace as text that `namespace_of` reads."""
+    return json.dumps(_parts(namespace), ensure_ascii=False, separators=(",", ":"))
+
+
+def namespace_of(name: str) -> Namespace:
+    """The namespace of a text that `name_of` wrote."""
+    tenant, scope, agent, session, run = json.loads(name)
+    return Namespace.of(agent, session, scope, run=run, tenant=tenant)
+
+
 def _document(body: bytes) -> dict[str, Any]:
     try:
         claimed = zstandard.frame_content_size(body)

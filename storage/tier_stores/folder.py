@@ -112,11 +112,17 @@ class FolderStore:
         found = self._index.count(checked(namespace))
         return found if tier is self._level else 0
 
+    def namespaces(self) -> Sequence[Namespace]:
+        """Every namespace that has records."""
+        return self._index.namespaces()
+
     def delete(self, namespace: Namespace, record_id: str) -> bool:
-        """Remove a record and its file."""
+        """Remove a record and its file, and what was set aside of it."""
         namespace, record_id = checked(namespace), checked_id(record_id)
         with files.translated(), self._index.writing() as writer:
             known = self._begin(writer).find(namespace, record_id)
+            for damaged in (self._folder / "aside").glob(f"{_hash(namespace, record_id)}.*"):
+                files.remove(damaged)
             if known is None:
                 return False
             writer.drop(namespace, record_id)
@@ -126,7 +132,7 @@ class FolderStore:
         return True
 
     def _write(self, writer: Writer, namespace: Namespace, record: StoredRecord, known: Row | None) -> Sequence[Chore]:
-        file = f"{digest('record', namespace.key, record.id).hex()}.{secrets.token_hex(8)}"
+        file = f"{_hash(namespace, record.id)}.{secrets.token_hex(8)}"
         files.write_new(self._folder / _incoming(file), encode(namespace, record))
         writer.name(namespace, record, file, new=known is None)
         chores = [Chore(_incoming(file), _place(file))]
@@ -232,6 +238,10 @@ class FolderStore:
         writer.name(namespace, record, path.name, new=known is None)
         stale = [] if known is None else [Chore(_place(known.file), None), Chore(_incoming(known.file), None)]
         return [*stale, Chore(here, _place(path.name))]
+
+
+def _hash(namespace: Namespace, record_id: str) -> str:
+    return digest("record", namespace.key, record_id).hex()
 
 
 def _incoming(file: str) -> str:

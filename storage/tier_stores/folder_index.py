@@ -17,6 +17,7 @@ from typing import NamedTuple
 from isotherm.pipeline.errors import UnavailableError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.store import Position, StoredRecord
+from isotherm.storage.tier_stores.codec import name_of, namespace_of
 
 _FIRST = datetime.min.replace(tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -24,7 +25,8 @@ _WAIT_S = 30.0
 _COMPLETE = 1
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS namespaces (namespace BLOB PRIMARY KEY, records INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS namespaces (
+    namespace BLOB PRIMARY KEY, name TEXT NOT NULL, records INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS records (
     namespace BLOB NOT NULL, id TEXT NOT NULL, file TEXT NOT NULL, version INTEGER NOT NULL, accessed INTEGER NOT NULL,
     PRIMARY KEY (namespace, id)) WITHOUT ROWID;
@@ -35,7 +37,7 @@ _UPSERT = """
 INSERT INTO records (namespace, id, file, version, accessed) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (namespace, id) DO UPDATE SET file = excluded.file, version = excluded.version, accessed = excluded.accessed"""
 _COUNT = """
-INSERT INTO namespaces (namespace, records) VALUES (?, ?)
+INSERT INTO namespaces (namespace, name, records) VALUES (?, ?, ?)
 ON CONFLICT (namespace) DO UPDATE SET records = records + excluded.records"""
 _PAGE = """
 SELECT id, file, version FROM records WHERE namespace = ? AND accessed <= ? AND (accessed < ? OR id > ?)
@@ -124,6 +126,12 @@ class FolderIndex:
             row = self._connection().execute(sql, (namespace.key,)).fetchone()
         return int(row[0]) if row else 0
 
+    def namespaces(self) -> Sequence[Namespace]:
+        """Every namespace that has records."""
+        with _translated():
+            rows = self._connection().execute("SELECT name FROM namespaces ORDER BY name").fetchall()
+        return [namespace_of(row[0]) for row in rows]
+
     def _connection(self) -> sqlite3.Connection:
         # A connection must not cross a fork.
         if getattr(self._local, "owner", None) != os.getpid():
@@ -154,13 +162,13 @@ class Writer:
         with _translated():
             self._conn.execute(_UPSERT, row)
             if new:
-                self._conn.execute(_COUNT, (namespace.key, 1))
+                self._conn.execute(_COUNT, (namespace.key, name_of(namespace), 1))
 
     def drop(self, namespace: Namespace, record_id: str) -> None:
         """Take out a record that is there."""
         with _translated():
             self._conn.execute("DELETE FROM records WHERE namespace = ? AND id = ?", (namespace.key, record_id))
-            self._conn.execute(_COUNT, (namespace.key, -1))
+            self._conn.execute(_COUNT, (namespace.key, name_of(namespace), -1))
             self._conn.execute("DELETE FROM namespaces WHERE namespace = ? AND records = 0", (namespace.key,))
 
     def add_chores(self, *chores: Chore) -> None:

@@ -15,6 +15,7 @@ from uuid_utils.compat import uuid7
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.blobs import BlobStore
+from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checked_id, checked_limit, placed
 from isotherm.storage.postgres import namespaces, tier_rows
@@ -116,6 +117,16 @@ class PostgresStore:
                 break
             after = rows[-1].position
         return found
+
+    def outline(
+        self, namespace: Namespace, tier: Tier, limit: int = 100, after: Position | None = None
+    ) -> Sequence[Outline]:
+        """A page without texts: nothing is decompressed or fetched."""
+        place, most = namespaces.find(checked(namespace)), checked_limit(limit)
+        if place is None or tier not in self._levels:
+            return []
+        with connection() as conn:
+            return tier_rows.outline(conn, place, tier, most, after)
 
     def count(self, namespace: Namespace, tier: Tier) -> int:
         """How many records a tier has, from an index."""

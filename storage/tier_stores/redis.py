@@ -17,7 +17,7 @@ from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checked_id, checked_limit, placed
 from isotherm.storage.redis.client import translated
-from isotherm.storage.tier_stores.codec import DamagedError, decode, encode
+from isotherm.storage.tier_stores.codec import DamagedError, decode, encode, name_of, namespace_of
 from isotherm.storage.tier_stores.faults import Damaged, Faults
 
 _LAST = datetime.max.replace(tzinfo=UTC)
@@ -38,8 +38,9 @@ redis.call('HSET', KEYS[2], ARGV[1], ARGV[4])
 redis.call('ZADD', KEYS[3], 0, ARGV[4])
 return 1"""
 
-# KEYS bodies, entries, order, aside; ARGV id, mark of the body to set aside ('' to remove any)
+# KEYS bodies, entries, order, aside; ARGV id, mark of the body to set aside ('' to remove all there is)
 _REMOVE = f"""
+if ARGV[2] == '' then redis.call('HDEL', KEYS[4], ARGV[1]) end
 local now = redis.call('HGET', KEYS[1], ARGV[1])
 if not now then return 0 end
 if ARGV[2] ~= '' then
@@ -80,6 +81,7 @@ class RedisStore:
         self._client = client
         self._prefix = prefix
         self._level = level
+        self._names = f"{prefix}:{level}:namespaces"
         self._faults = Faults(report)
         self._swap = client.register_script(_SWAP)
         self._remove = client.register_script(_REMOVE)
@@ -140,9 +142,21 @@ class RedisStore:
 
     def delete(self, namespace: Namespace, record_id: str) -> bool:
         """Remove a record."""
-        keys = self._keys(checked(namespace))
+        namespace = checked(namespace)
         with translated():
-            return bool(self._remove(keys=keys, args=[checked_id(record_id), ""]))
+            gone = bool(self._remove(keys=self._keys(namespace), args=[checked_id(record_id), ""]))
+            if gone and not self.count(namespace, self._level):
+                self._client.srem(self._names, name_of(namespace))
+                if self.count(namespace, self._level):  # a writer came between
+                    self._client.sadd(self._names, name_of(namespace))
+        return gone
+
+    def namespaces(self) -> Sequence[Namespace]:
+        """Every namespace that has records."""
+        with translated():
+            names = self._client.smembers(self._names)
+        known = sorted(name.decode() if isinstance(name, bytes) else str(name) for name in names)
+        return [n for n in map(namespace_of, known) if self.count(n, self._level)]
 
     def _keys(self, namespace: Namespace) -> Sequence[str]:
         tag = f"{self._prefix}:{{{namespace.key.hex()}}}:{self._level}"
@@ -158,10 +172,15 @@ class RedisStore:
 
     def _write(self, namespace: Namespace, record: StoredRecord, mark: bytes) -> bool:
         body = secrets.token_bytes(_MARK_BYTES) + encode(namespace, record)
+        args: list[str | bytes] = [record.id, mark, body, _entry(record.position)]
         with translated():
-            return bool(
-                self._swap(keys=self._keys(namespace)[:3], args=[record.id, mark, body, _entry(record.position)])
-            )
+            if mark:
+                return bool(self._swap(keys=self._keys(namespace)[:3], args=args))
+            # Before, so that no record is without its namespace; and after, since the last record may go meanwhile.
+            self._client.sadd(self._names, name_of(namespace))
+            done = bool(self._swap(keys=self._keys(namespace)[:3], args=args))
+            self._client.sadd(self._names, name_of(namespace))
+        return done
 
     def _decoded(self, namespace: Namespace, record_id: str, body: bytes) -> StoredRecord | None:
         try:

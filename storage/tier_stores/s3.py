@@ -21,7 +21,7 @@ from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checked_id, checked_limit, placed
 from isotherm.storage.s3 import Listed, Objects, TooLongError
-from isotherm.storage.tier_stores.codec import MAX_FRAME_BYTES, DamagedError, encode, named
+from isotherm.storage.tier_stores.codec import MAX_FRAME_BYTES, DamagedError, encode, name_of, named, namespace_of
 from isotherm.storage.tier_stores.faults import Damaged, Faults
 
 _LAST = datetime.max.replace(tzinfo=UTC)
@@ -33,6 +33,7 @@ _HASH_CHARS = 64
 # A writer is done with its names by then, or dead.
 _STALE = timedelta(hours=1)
 _READERS = 8
+_NAMESPACES = "namespaces/"
 
 
 class _Found(NamedTuple):
@@ -111,14 +112,32 @@ class S3Store:
         return sum(row.size > 0 for row in listed) if tier is self._level else 0
 
     def delete(self, namespace: Namespace, record_id: str) -> bool:
-        """Remove a record, then its name."""
+        """Remove a record, then its name; and what was set aside of it."""
         namespace, record_id = checked(namespace), checked_id(record_id)
+        self._objects.delete([row.key for row in self._objects.list(_aside(namespace, _hash(namespace, record_id)))])
         found = self._find(namespace, record_id)
         if found.record is None:
             return False
         self._objects.delete([_key(namespace, record_id)])
         self._objects.delete([_name(namespace, found.record, found.mark)])
+        if not self._has_records(namespace):
+            self._objects.delete([_NAMESPACES + namespace.key.hex()])
+            if self._has_records(namespace):  # a writer came between
+                self._note(namespace)
         return True
+
+    def namespaces(self) -> Sequence[Namespace]:
+        """Every namespace that has records; an object is read for each."""
+        listed = [row.key for row in self._objects.list(_NAMESPACES)]
+        read = (self._objects.get(key, max_bytes=MAX_FRAME_BYTES) for key in listed)
+        known = [namespace_of(found.body.decode()) for found in read if found is not None]
+        return [namespace for namespace in known if self._has_records(namespace)]
+
+    def _has_records(self, namespace: Namespace) -> bool:
+        return any(row.size for row in self._objects.list(_records(namespace)))
+
+    def _note(self, namespace: Namespace) -> None:
+        self._objects.create(_NAMESPACES + namespace.key.hex(), name_of(namespace).encode())
 
     def _find(self, namespace: Namespace, record_id: str) -> _Found:
         return self._fetch(namespace, _hash(namespace, record_id), record_id)
@@ -157,6 +176,8 @@ class S3Store:
         mark = secrets.token_hex(_MARK_CHARS // 2)
         name, key = _name(namespace, record, mark), _key(namespace, record.id)
         body = mark.encode() + encode(namespace, record)
+        if found.record is None:  # so that no record is without its namespace
+            self._note(namespace)
         self._objects.put(name, b"")
         written = (
             self._objects.create(key, body) if found.etag is None else self._objects.replace(key, body, found.etag)
@@ -165,14 +186,16 @@ class S3Store:
         if written is None and self._find(namespace, record.id).mark != mark:
             self._objects.delete([name])
             return False
-        if found.record is not None:
+        if found.record is None:  # once more, since the last record may have gone meanwhile
+            self._note(namespace)
+        else:
             self._objects.delete([_name(namespace, found.record, found.mark)])
         return True
 
     def _set_aside(self, namespace: Namespace, record_id: str | None, hashed: str, etag: str, why: str) -> _Found:
         """Copy the bytes away and leave a void object, on condition that nobody has written meanwhile."""
         key = f"{_records(namespace)}{hashed}"
-        aside = f"{namespace.key.hex()}/aside/{hashed}.{secrets.token_hex(_MARK_CHARS // 2)}"
+        aside = f"{_aside(namespace, hashed)}{secrets.token_hex(_MARK_CHARS // 2)}"
         self._objects.copy(key, aside)
         void = self._objects.replace(key, b"", etag)
         if void is None:
@@ -199,6 +222,10 @@ def _records(namespace: Namespace) -> str:
 
 def _key(namespace: Namespace, record_id: str) -> str:
     return _records(namespace) + _hash(namespace, record_id)
+
+
+def _aside(namespace: Namespace, hashed: str) -> str:
+    return f"{namespace.key.hex()}/aside/{hashed}/"
 
 
 def _names(namespace: Namespace) -> str:

@@ -24,7 +24,7 @@ from isotherm.storage.postgres import namespaces, operations, tier_recall
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import Settings, settings
 from isotherm.tasks import produce_brain, produce_interest, producers
-from isotherm.tasks.commands import brain, ingest, interest, memory, ops, servers
+from isotherm.tasks.commands import brain, ingest, interest, memory, ops, servers, tiers
 from isotherm.tasks.commands.output import Exit, err, errors_as_sentences, out, size
 from isotherm.tasks.processes import Processes
 
@@ -117,15 +117,15 @@ def _sessions() -> list[Namespace]:
 
 def _reconcile(chosen: Settings) -> None:
     _headline("3  Workers move them between hot, warm and cold")
-    before = memory.depth(None, None)
-    memory.show_depth("Before", before)
+    before = tiers.depth(None, None)
+    tiers.show_depth("Before", before)
     with err.status("passes run"):
         for _ in range(_PASSES):
             wanted = [producers.reconcile(n, chosen.tier).operation_id for n in _sessions()]
             ended = [memory.wait_for(operation_id) for operation_id in wanted]
             if not any(_moved(operation) for operation in ended):
                 break
-    memory.show_depth("After", memory.depth(None, None))
+    tiers.show_depth("After", tiers.depth(None, None))
 
 
 def _moved(operation: operations.Operation) -> int:

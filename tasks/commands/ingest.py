@@ -47,15 +47,21 @@ _IDLE_LOOKS = 20  # after so many without progress it is asked whether anybody w
 
 
 @dataclass(slots=True)
-class Ingested:
-    """What an ingest did: messages read, records written, operations, bad lines by number, and where those went."""
+class SetAside:
+    """Bad lines by number, and where they went."""
+
+    bad: list[tuple[int, str]] = field(default_factory=list)
+    set_aside: Path | None = None
+
+
+@dataclass(slots=True)
+class Ingested(SetAside):
+    """What an ingest did: messages read, records written, operations, and the bad lines."""
 
     read: int = 0
     written: int = 0
     operations: list[UUID] = field(default_factory=list)
     repeated: int = 0
-    bad: list[tuple[int, str]] = field(default_factory=list)
-    set_aside: Path | None = None
 
     def count(self, accepted: Accepted) -> None:
         """Add what a producer answered."""
@@ -110,7 +116,7 @@ def ingest_file(
         bar = progress.add_task("reading", total=file.stat().st_size or 1, unit="B")
         for line in _parsed(source):
             if isinstance(line, BadLine):
-                _set_aside(done, folder, file, line)
+                set_aside(done, folder, file, line)
                 continue
             done.read += 1
             if held.add(_named(line, agent, tenant)):
@@ -193,23 +199,24 @@ def _parsed(source: BinaryIO) -> Iterator[TranscriptLine | BadLine]:
     head = source.read(_HEAD_BYTES)
     source.seek(0)
     if transcript.detect(head) == "lines":
-        return transcript.parse_lines(_lines(source))
+        return transcript.parse_lines(lines(source))
     data = source.read(_DOCUMENT_LIMIT + 1)
     if len(data) > _DOCUMENT_LIMIT:
         raise RejectedError(f"a JSON document of more than {_DOCUMENT_LIMIT} bytes; write it as JSON Lines")
     return transcript.parse_document(data)
 
 
-def _lines(source: BinaryIO) -> Iterator[bytes]:
+def lines(source: BinaryIO, most: int = transcript.LINE_LIMIT) -> Iterator[bytes]:
     """Lines of a file; of one beyond the limit only so much as shows that it is, so that memory stays flat."""
-    limit = transcript.LINE_LIMIT + 1
+    limit = most + 1
     while line := source.readline(limit):
         yield line
         while len(line) == limit and not line.endswith(b"\n"):
             line = source.readline(limit)
 
 
-def _set_aside(done: Ingested, folder: Path, file: Path, line: BadLine) -> None:
+def set_aside(done: SetAside, folder: Path, file: Path, line: BadLine) -> None:
+    """Keep a line that was refused, and its reason, in a file of the folder."""
     if done.set_aside is None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         done.set_aside = folder / f"{file.stem}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
@@ -275,6 +282,11 @@ def tell(done: Ingested, left: int, *, as_json: bool = False) -> None:
         out.print(
             f"[yellow]{left} operations wait: no worker listens to queues db and llm; `isotherm up` starts some[/yellow]"
         )
+    tell_bad(done)
+
+
+def tell_bad(done: SetAside) -> None:
+    """Say which lines were set aside, and where they are."""
     if done.bad:
         shown = [(number, escape(why)) for number, why in done.bad[:_SHOWN_BAD]]
         out.print(table("Lines set aside", ("line", "reason"), shown, right=(0,)))

@@ -1,4 +1,4 @@
-"""`remember`, `recall`, `tiers`, `reconcile`, `restore`: tiered memory from the command line."""
+"""`remember`, `recall`, `reconcile`, `restore`: tiered memory from the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from uuid import UUID
 import typer
 from rich.markup import escape
 from rich.padding import Padding
-from rich.text import Text
 
 from isotherm import storage
 from isotherm.pipeline.clean import aware
@@ -21,7 +20,7 @@ from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.ranking import ScoreParts
 from isotherm.pipeline.tier.records import Tier
-from isotherm.storage.postgres import namespaces, tier_plan
+from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.operations import Operation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.redis.tail import TailRecord
@@ -46,8 +45,7 @@ Session = Annotated[str | None, typer.Option("--session", "-s", help="One sessio
 Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer it belongs to.")]
 
 _WAIT_S = 60.0
-_COLORS = {Tier.HOT: "red", Tier.WARM: "yellow", Tier.COLD: "blue"}
-_BAR = 24
+TIER_COLORS = {Tier.HOT: "red", Tier.WARM: "yellow", Tier.COLD: "blue"}
 _AWAY = {"touches": "Redis is away", "vectors": "the embedder did not answer"}
 
 
@@ -180,7 +178,7 @@ def _likeness(parts: ScoreParts) -> str:
 
 def tier_name(tier: Tier) -> str:
     """A tier in its color."""
-    return f"[{_COLORS[tier]}]{tier.value}[/{_COLORS[tier]}]"
+    return f"[{TIER_COLORS[tier]}]{tier.value}[/{TIER_COLORS[tier]}]"
 
 
 def _tail_json(record: TailRecord) -> dict[str, Any]:
@@ -190,63 +188,6 @@ def _tail_json(record: TailRecord) -> dict[str, Any]:
 def _tail_table(newest: list[TailRecord]) -> Any:  # noqa: ANN401 - a rich table
     rows = [(r.created_at.strftime("%Y-%m-%d %H:%M"), escape(r.role or "-"), clip(r.content or "")) for r in newest]
     return table("Newest", ("when", "role", "text"), rows)
-
-
-def tiers(
-    *,
-    agent: Annotated[str | None, typer.Option("--agent", "-a", help="Only this agent.")] = None,
-    tenant: Tenant = None,
-    as_json: JsonFlag = False,
-) -> None:
-    """Show how many records are hot, warm and cold, by agent and session."""
-    with errors_as_sentences():
-        storage.open(ready())
-        depths = depth(agent, tenant)
-        if as_json:
-            print_json(depths)
-        else:
-            show_depth("Tiers", depths)
-
-
-def depth(agent: str | None, tenant: str | None) -> list[dict[str, Any]]:
-    """Records and bytes by tier of every namespace of a tenant, or of one of its agents."""
-    with connection() as conn:
-        listed = {row.place.namespace_id: row for row in namespaces.listed(conn, tenant=tenant, agent=agent)}
-        rows = tier_plan.depth(conn, tenant=tenant, agent=agent)
-    found: dict[int, dict[str, Any]] = {}
-    for namespace_id, tier, records, content_bytes, oldest in rows:
-        row = listed[namespace_id]
-        one = found.setdefault(
-            namespace_id,
-            {"agent": row.namespace.agent, "session": row.namespace.session, "due_at": row.due_at, "tiers": {}},
-        )
-        one["tiers"][tier.value] = {"records": records, "bytes": content_bytes, "oldest_access": oldest}
-    return [found[i] for i in listed if i in found]
-
-
-def show_depth(title: str, depths: list[dict[str, Any]]) -> None:
-    """Print depths as a table with a bar for each namespace."""
-    most = max((sum(t["records"] for t in d["tiers"].values()) for d in depths), default=1)
-    rows = []
-    for d in depths:
-        counts = [d["tiers"].get(tier.value, {}).get("records", 0) for tier in Tier]
-        total = sum(t["bytes"] for t in d["tiers"].values())
-        rows.append((escape(d["agent"]), escape(d["session"] or "-"), *counts, size(total), _bar(counts, most)))
-    totals = [sum(row[column] for row in rows) for column in (2, 3, 4)]
-    made = table(title, ("agent", "session", "hot", "warm", "cold", "text", ""), [], right=(2, 3, 4, 5))
-    for row in rows:
-        made.add_row(*(cell if isinstance(cell, str | Text) else str(cell) for cell in row))
-    made.add_section()
-    made.add_row("all", "", *map(str, totals), "", _bar(totals, max(sum(totals), 1)))
-    out.print(made)
-
-
-def _bar(counts: list[int], most: int) -> Text:
-    bar = Text()
-    for tier, count in zip(Tier, counts, strict=True):
-        cells = round(_BAR * count / most) or (1 if count else 0)
-        bar.append("█" * cells, style=_COLORS[tier])
-    return bar
 
 
 def reconcile(
@@ -269,7 +210,7 @@ def reconcile(
             print_json({"namespaces": len(ended), **moved})
         else:
             out.print(f"{len(ended)} namespaces: " + ", ".join(f"{n} {name}" for name, n in moved.items()))
-        _end_with(ended)
+        end_with(ended)
 
 
 def restore(
@@ -302,7 +243,7 @@ def restore(
             out.print(
                 table(f"Restore: {state(ended.state)}", ("id", "tier", "size", "moved", "text"), rows, right=(2,))
             )
-        _end_with([ended])
+        end_with([ended])
 
 
 def wait_for(operation_id: UUID, seconds: float = _WAIT_S) -> Operation:
@@ -313,7 +254,8 @@ def wait_for(operation_id: UUID, seconds: float = _WAIT_S) -> Operation:
     return found
 
 
-def _end_with(ended: list[Operation]) -> None:
+def end_with(ended: list[Operation]) -> None:
+    """End with the exit code of operations that were waited for, when one of them is not done."""
     if unfinished := [o for o in ended if not o.final]:
         err.print(f"[yellow]{len(unfinished)} operations still wait: does a worker run? see `isotherm doctor`[/yellow]")
         raise SystemExit(int(Exit.UNAVAILABLE))

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 from tier_stores import NS, T0, Opened, record
 
+from isotherm.pipeline.tier import heat, portable
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.lines import write_line
 from isotherm.pipeline.tier.manager import Manager
+from isotherm.pipeline.tier.memory_store import MemoryStore
 from isotherm.pipeline.tier.messages import ChatMessage, message_of, message_record
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.tier_stores.postgres import PostgresStore
-from isotherm.tasks import produce_records
+from isotherm.tasks import produce_records, producers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,6 +79,21 @@ def test_tier_t62_a_message_is_the_same_record_whoever_makes_it(opened: Opened) 
     by_pipeline = produce_records.message_record(NS, line).cleaned()
     assert by_pipeline == message_record(NS, said, 0)
     assert message_of(by_pipeline) == said
+
+
+def test_what_the_library_exports_the_pipeline_takes_in_and_the_other_way_round(opened: Opened) -> None:
+    opened.postgres()
+    rows = [
+        record("hot", age=3, role="user", metadata={"b": 1, "a": [None]}),
+        record("used", age=2, tier=Tier.WARM, access_count=1, heat_log=heat.heat_log_of(T0), moved_at=T0),
+        record("cold", "kelp forest " * 900, age=1, tier=Tier.COLD, summary="kelp", moved_from=Tier.WARM, moved_at=T0),
+    ]
+    library = Manager(MemoryStore(), clock=lambda: T0)
+    lines = [write_line(NS, row) for row in rows]
+    assert library.import_lines(lines) == 3
+    assert list(library.export(NS)) == lines
+    assert producers.import_records([portable.read_line(line.encode()) for line in lines]).written == 3
+    assert list(producers.export(NS)) == lines
 
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])

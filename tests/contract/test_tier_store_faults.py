@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import zstandard
+from pydantic import SecretStr
 from tier_stores import NS, Opened, record, tier_of
 
-from isotherm.pipeline.errors import UnavailableError
+from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres.pool import connection
-from isotherm.storage.s3 import Objects
+from isotherm.storage.s3 import Bucket, Objects
 from isotherm.storage.tier_stores import codec
 from isotherm.storage.tier_stores.codec import DamagedError
-from isotherm.storage.tier_stores.folder import FolderStore
+from isotherm.storage.tier_stores.folder import _INDEX, FolderStore
 from isotherm.storage.tier_stores.s3 import S3Store
 
 if TYPE_CHECKING:
@@ -92,6 +93,33 @@ def test_a_damaged_record_is_set_aside_and_never_fatal(opened: Opened, kind: str
     assert store.put(NS, record("r1", "again")).version == 1
     assert [r.id for r in store.list(NS, tier)] == ["r1", "good"]
     assert len(store.damaged()) == 1
+
+
+def kept_bytes(store: Any) -> bytes:
+    """All bytes that a store keeps, with the names they are under; an index by ids and times aside."""
+    if isinstance(store, FolderStore):
+        paths = [path for path in store._folder.rglob("*") if path.is_file() and _INDEX not in path.name]
+        return b"".join(path.name.encode() + path.read_bytes() for path in paths)
+    if isinstance(store, S3Store):
+        rows = list(store._objects.list(""))
+        return b"".join(row.key.encode() + store._objects.get(row.key, max_bytes=2**30).body for row in rows)
+    keys = store._client.keys(f"{store._prefix}:*")
+    return b"".join(key + store._client.dump(key) for key in keys)
+
+
+@pytest.mark.parametrize("kind", OVERWRITE)
+def test_deleted_is_gone_with_what_was_set_aside_of_it(opened: Opened, kind: str) -> None:
+    store: Any = opened.open(kind)
+    store.put(NS, record("r1"))
+    OVERWRITE[kind](store, b"kelp: not packed any more")
+    assert store.get(NS, "r1") is None
+    assert b"kelp" in kept_bytes(store)
+    assert store.delete(NS, "r1") is False
+    assert b"kelp" not in kept_bytes(store)
+    store.put(NS, record("r1"))
+    assert store.delete(NS, "r1") is True
+    assert list(store.namespaces()) == []
+    assert NS.agent.encode() not in kept_bytes(store)
 
 
 def test_a_failing_reporter_does_not_disturb_a_read(tmp_path: Path) -> None:
@@ -201,7 +229,7 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[3])
 from tier_stores import NS, record
 from isotherm.storage.tier_stores import folder_index
-from isotherm.storage.tier_stores.folder import FolderStore
+from isotherm.storage.tier_stores.folder import _INDEX, FolderStore
 store = FolderStore(Path(sys.argv[1]))
 if sys.argv[2] == "before the index":
     folder_index.Writer.name = lambda *_, **__: os._exit(9)
@@ -294,3 +322,17 @@ def test_a_folder_that_cannot_be_used_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UnavailableError, match="folder"):
         FolderStore(tmp_path / "file" / "cold")
+
+
+def test_without_the_client_a_bucket_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("obstore", "obstore.store", "obstore.exceptions"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(RejectedError, match=r"isotherm\[s3\]"):
+        Objects(Bucket("b", endpoint="http://127.0.0.1:9")).get("a", max_bytes=1)
+
+
+def test_a_bucket_needs_a_name_and_both_keys_or_none() -> None:
+    with pytest.raises(RejectedError, match="name"):
+        Bucket("")
+    with pytest.raises(RejectedError, match="together"):
+        Bucket("b", access_key=SecretStr("only this"))

@@ -16,6 +16,11 @@ from tier_stores import KINDS, NS, T0, Opened, as_kept, record, tier_of
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.composite import BodyStore, CompositeStore
+from isotherm.pipeline.tier.manager import NamespaceStore
+from isotherm.pipeline.tier.memory_store import MemoryStore
+from isotherm.pipeline.tier.outline import OutlineStore
+from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import MOST_LISTED, Position, StoredRecord
 
@@ -356,3 +361,45 @@ def test_a_naive_time_is_refused(store: Store) -> None:
     naive = replace(record(), last_access_at=T0.replace(tzinfo=None) + timedelta(0))
     with pytest.raises(RejectedError, match="last_access_at"):
         store.put(NS, naive)
+
+
+def test_outlines_are_the_list_without_texts(store: Store) -> None:
+    if not isinstance(store, OutlineStore):
+        pytest.skip("lists whole records only")
+    for n, tier in enumerate(sorted(store.levels, key=lambda tier: tier.rank)):
+        store.put(NS, replace(full(f"a{n}"), tier=tier, summary="short" if tier is Tier.COLD else None))
+        store.put(NS, record(f"b{n}", "whole", tier=tier, age=5))
+    for tier in Tier:
+        whole, outlined = store.list(NS, tier), store.outline(NS, tier)
+        assert [replace(o.record, content="") for o in outlined] == [replace(r, content="") for r in whole]
+        for outline, one in zip(outlined, whole, strict=True):
+            assert (outline.size_bytes, outline.content_sha256) == (len(one.content.encode()), one.content_sha256.hex())
+            assert outline.record.content in {"", one.content}
+        if len(whole) > 1:
+            assert [o.record.id for o in store.outline(NS, tier, 1, whole[0].position)] == [whole[1].id]
+
+
+def test_namespaces_are_those_that_have_records(store: Store) -> None:
+    if not isinstance(store, NamespaceStore):
+        pytest.skip("does not list namespaces")
+    spaces = [NS, Namespace.of("a:b", None, tenant="t"), Namespace.of("a", "b", run="r")]
+    for space in spaces:
+        put(store, record(), space)
+    assert sorted(store.namespaces(), key=repr) == sorted(spaces, key=repr)
+    store.delete(spaces[1], "r1")
+    assert sorted(store.namespaces(), key=repr) == sorted([spaces[0], spaces[2]], key=repr)
+
+
+@pytest.mark.parametrize("wrong", ["hot missing", "cold store for hot", "single level index"])
+def test_a_composite_of_bad_levels_is_refused_when_it_is_built(opened: Opened, wrong: str) -> None:
+    hot, warm, cold = opened.redis(), MemoryStore({Tier.WARM}), opened.cold_folder()
+    bodies: dict[Tier, BodyStore] = {Tier.HOT: hot, Tier.WARM: warm, Tier.COLD: cold}
+    index: Store = MemoryStore()
+    if wrong == "hot missing":
+        del bodies[Tier.HOT]
+    elif wrong == "cold store for hot":
+        bodies[Tier.HOT] = cold
+    else:
+        index = hot
+    with pytest.raises(RejectedError, match=r"hot|warm"):
+        CompositeStore(index, bodies, Policy())

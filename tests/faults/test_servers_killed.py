@@ -1,18 +1,25 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 from harness import all_final, assert_whole, conversation, ingest, leave_to_relay, outbox_is_empty, step_of, wait_until
 
+from isotherm import storage
 from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage import opened as opened_module
 from isotherm.storage.embedded import Embedded, Endpoints
 from isotherm.storage.postgres.migrate import migrate
-from isotherm.tasks import producers
+from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.tasks import producers, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,6 +31,7 @@ if TYPE_CHECKING:
 
     from isotherm.pipeline.transcript import TranscriptLine
 
+NS = Namespace.of("atlas", "s1")
 WORDS = {47: "gateword", 131: "gateword"}
 
 
@@ -118,3 +126,49 @@ def test_ingest_survives_kill_9_of_redis(
     wait_whole(lines)
     assert worker.popen.poll() is None
     assert {step_of(i).attempts for i in operation_ids} == {1}
+
+
+@pytest.mark.usefixtures("opened")
+def test_cold_bodies_survive_kill_9_of_worker_and_postgresql_between_upload_and_flip(
+    own: Embedded, dsn: str, faults: Faults, processes: Processes
+) -> None:
+    texts = {
+        f"r{n}": "".join(random.Random(n).choices("abcdefghijklmnop qrstuvwxyz\u20ac", k=40_000)) for n in range(6)
+    }
+    old = datetime.now(UTC) - timedelta(hours=1)
+    stored = producers.remember_records(NS, [NewRecord(i, t, old, tier=Tier.WARM) for i, t in texts.items()])
+    processes.beat()
+    first = faults.worker()
+    wait_until(lambda: step_of(stored.operation_id).state == "done", what="the words to be indexed")
+    faults.set("archive-gate")
+    limits = Policy.single_level().model_copy(update={"warm_capacity": 0, "batch_size": 3})
+    operation_id = producers.reconcile(NS, limits).operation_id
+    faults.wait_inside(2)
+    first.kill_all()
+    for mark in faults.folder.glob("inside-*"):
+        mark.unlink()
+    faults.worker("worker2")
+    faults.wait_inside(2)
+    assert uploads() == {"writing": 12}
+    kill(own, 0)
+    wait_until(lambda: not answers(dsn), what="PostgreSQL to be away")
+    faults.set("open")
+    own.start()
+    storage.close()
+    storage.open()
+    wait_until(lambda: producers.operation(operation_id).final, 60, "the pass to end")
+    assert producers.operation(operation_id).result["demoted"] == 6  # type: ignore[index]
+    memory = storage.open()
+    assert {i: memory.tier.original(NS, i) for i in texts} == texts
+    with connection() as conn:
+        conn.execute("UPDATE cold_blobs SET changed_at = now() - interval '1 day'")
+    ticks.collect()
+    live = {
+        key
+        for (key,) in fetch_all("SELECT o.object_key FROM cold_blobs AS o JOIN cold_bodies AS b ON b.blob_id = o.id")
+    }
+    assert (uploads(), set(memory.blobs.keys(""))) == ({"live": 6}, live)
+
+
+def uploads() -> dict[str, int]:
+    return dict(fetch_all("SELECT state, count(*) FROM cold_blobs GROUP BY state"))

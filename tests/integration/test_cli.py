@@ -4,37 +4,18 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from commanding import answer, isotherm
 
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.pool import fetch_all
-from isotherm.tasks.cli import app
 
 LINES = [
     {"session": "s1", "role": "user", "content": f"note {n} about kelp forests", "time": f"2026-08-03T10:{n:02}:00Z"}
     for n in range(12)
 ]
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended and what it printed."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def isotherm(*arguments: str, text: str | None = None) -> Done:
-    """Run the command in this process."""
-    ended = CliRunner(env={"COLUMNS": "120"}).invoke(app, arguments, input=text)
-    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
-    return Done(ended.exit_code, ended.stdout, ended.stderr)
 
 
 def as_a_person_would(*arguments: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -47,12 +28,6 @@ def as_a_person_would(*arguments: str, environment: dict[str, str]) -> subproces
         check=False,
         env={**os.environ, **environment},
     )
-
-
-def answer(*arguments: str) -> Any:
-    done = isotherm(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
 
 
 @pytest.fixture

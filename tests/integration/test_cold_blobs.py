@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from inprocess import check_database, drive, run_pass
+from inprocess import _READY, STAGES, check_database, drive, run_pass
 from tiering import NS, OPERATION, moves_of, policy, tiers
 
 from isotherm.pipeline.errors import TransientError
@@ -101,7 +101,9 @@ def test_eviction_lets_go_of_the_object(memory: Storage) -> None:
 def test_lost_object_quarantines_its_record_and_stops_nobody(memory: Storage, damage: str) -> None:
     texts = store("a", "b")
     run_pass(NS, TO_COLD)
-    keys = dict(fetch_all("""SELECT r.id, o.object_key FROM cold_blobs AS o JOIN tier_records AS r ON r.key = o.record_key"""))
+    keys = dict(
+        fetch_all("""SELECT r.id, o.object_key FROM cold_blobs AS o JOIN tier_records AS r ON r.key = o.record_key""")
+    )
     kept = memory.blobs.get(keys["a"])
     assert kept is not None
     if damage == "missing":
@@ -182,7 +184,5 @@ def test_store_that_is_away_delays_the_pass_and_no_read(memory: Storage, monkeyp
 
 
 def drive_one() -> None:
-    from inprocess import _READY, STAGES  # noqa: PLC0415
-
     step_id, operation, trace, stage = fetch_all(_READY, {"operation": None})[0]
     STAGES[stage]({"step_id": step_id, "operation_id": str(operation), "trace_id": str(trace)})

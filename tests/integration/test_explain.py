@@ -48,7 +48,7 @@ SELECT s.id, s.bank_id, 'r' || n, CASE WHEN n % 10 < 9 THEN 'text' END, sha256('
        CASE WHEN n % 50 = 0 THEN n END, CASE WHEN n % 50 = 0 THEN 1 ELSE 0 END, now() - n * interval '1 minute',
        now() - n * interval '1 minute', 4, ARRAY[n % 500, 1000 + n % 7, 5000 + n], n % 1000 <> 0
 FROM namespaces AS s, generate_series(1, CASE WHEN s.agent = 'large' THEN 100000 ELSE 40 END) AS n;
-INSERT INTO tier_postings SELECT r.bank_id, t, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS t;
+INSERT INTO tier_postings (bank_id, term, record_key, namespace_id) SELECT r.bank_id, t, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS t;
 INSERT INTO operations (id, kind, trace_id, state, finished_at)
 SELECT gen_random_uuid(), 'tier.remember', gen_random_uuid(), CASE WHEN n % 100 = 0 THEN 'running' ELSE 'done' END,
        CASE WHEN n % 100 > 0 THEN now() END FROM generate_series(1, 20000) AS n;
@@ -204,7 +204,9 @@ def test_a_store_lists_and_counts_a_tier_from_indexes(filled: str, tier: Tier, a
         assert [row.position for row in page] == sorted(
             (row.position for row in page), key=lambda p: p[0], reverse=True
         )
-        assert tier_rows.count(conn, place, tier) in {2_000, 16_000}
+        assert tier_rows.count(conn, place, tier) in {10_000, 80_000}
         assert tier_rows.get(conn, place, page[0].id) == page[0]
         assert conn.scanned() == set()
-        assert {"tier_records_by_access", "tier_records_namespace_id_id_key"} <= conn.indexes()
+        # Cold records pay for no index of their own here: theirs are read by tier and sorted.
+        assert tier is Tier.COLD or "tier_records_by_access" in conn.indexes()
+        assert "tier_records_namespace_id_id_key" in conn.indexes()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from inprocess import STAGES, drive
 from tiering import LONG, NS, store
@@ -302,7 +304,10 @@ def test_the_verifier_finds_what_was_left(memory: Storage) -> None:
     accepted = producers.forget(NS, ["a"])
     drive()
     with connection() as conn:
-        conn.execute("INSERT INTO tier_postings VALUES (%s, 42, %s, %s)", (bank, key, ns))
+        conn.execute(
+            "INSERT INTO tier_postings (bank_id, term, record_key, namespace_id) VALUES (%s, 42, %s, %s)",
+            (bank, key, ns),
+        )
     assert producers.forget_receipt(accepted.operation_id).left == {"tier_postings": 1}
     with connection() as conn:
         conn.execute("DELETE FROM tier_postings")
@@ -340,3 +345,26 @@ def test_no_level_reaches_beyond_its_names_and_a_missing_name_is_no_wildcard(mem
         with pytest.raises(RejectedError):
             wrong()
     assert all(len(memory.tier.tail(namespace)) == 1 for namespace in (NS, OTHER, FOREIGN))
+
+
+def test_files_that_were_written_anew_hold_nothing_of_what_was_forgotten(memory: Storage, dsn: str) -> None:
+    producers.remember(NS, f"{SECRET} in a file", record_id="a")
+    producers.remember(NS, "kelp stays", record_id="b")
+    drive()
+    forgotten(producers.forget(NS, ["a"]))
+    assert SECRET.encode() in stored_bytes(dsn)
+    assert producers.rewrite_files() > 20
+    found = stored_bytes(dsn)
+    assert SECRET.encode() not in found
+    assert b"kelp stays" in found
+    assert [r.id for r in memory.tier.tail(NS)] == ["b"]
+
+
+def stored_bytes(dsn: str) -> bytes:
+    """The files of the database, as the server has them on disk."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("CHECKPOINT")
+        [[folder, oid]] = conn.execute(
+            "SELECT current_setting('data_directory'), oid FROM pg_database WHERE datname = current_database()"
+        ).fetchall()
+    return b"".join(path.read_bytes() for path in Path(folder, "base", str(oid)).iterdir() if path.is_file())

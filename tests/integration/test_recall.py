@@ -11,7 +11,9 @@ from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.messages import ChatMessage, ToolCall, message_record
 from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.ranking import Touch
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage.postgres import tier_candidates, tier_recall
@@ -69,27 +71,37 @@ def test_a_backlog_of_unindexed_records_is_said_to_hide_some(memory: Storage, mo
     assert not producers.recall(NS, "kelp").truncated
 
 
-def test_postings_and_the_whole_comparison_find_the_same_best_records(
-    memory: Storage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_words_are_read_alike_by_session_and_by_bank(memory: Storage) -> None:
     assert memory
     store([f"{WORDS[n % 6]} {WORDS[n % 5]} note {n}" for n in range(240)])
     drive()
+    scopes: tuple[Any, ...] = ((NS, None), (Bank(None, NS.agent), None), (Bank(None, NS.agent), [NS.session]))
     for query in ("kelp", "moss fern", "pine note 17", "reed sedge kelp 239", "nothing of it"):
-        answers = []
-        for exact in (tier_candidates.EXACT, 10):
-            monkeypatch.setattr(tier_candidates, "EXACT", exact)
-            found = producers.recall(NS, query, touch=False)
-            answers.append([(i.record.id, i.score) for i in found.items])
-        assert [i for i, _ in answers[0]] == [i for i, _ in answers[1]], query
-        assert all(a.overlap == pytest.approx(b.overlap) for (_, a), (_, b) in zip(answers[0], answers[1], strict=True))
+        answers = [
+            [(i.record.id, i.score.overlap) for i in producers.recall(scope, query, sessions=listed, touch=False).items]
+            for scope, listed in scopes
+        ]
+        assert answers[0] == answers[1] == answers[2], query
+
+
+def test_large_session_of_the_same_bank_takes_no_place(memory: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words are cut at a limit: within the session that was asked, not within its bank."""
+    assert memory
+    monkeypatch.setattr(tier_candidates, "PER_WORD", 5)
+    store([*["kelp"] * 3, *["moss"] * 100])
+    other = Namespace.of(NS.agent, "a later and larger one")
+    at = datetime(2026, 7, 1, tzinfo=UTC)
+    producers.remember_records(other, [NewRecord(f"o{n}", "kelp", at, "user") for n in range(50)])
+    drive()
+    assert ids(producers.recall(NS, "kelp", budget=only(total=3))) == ["hot000", "hot001", "hot002"]
+    found = producers.recall(Bank(None, NS.agent), "kelp", sessions=[NS.session or ""], budget=only(total=3))
+    assert ids(found) == ["hot000", "hot001", "hot002"]
 
 
 def test_rare_word_is_found_by_postings_however_frequent_the_others_are(
     memory: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert memory
-    monkeypatch.setattr(tier_candidates, "EXACT", 1)
     monkeypatch.setattr(tier_candidates, "PER_WORD", 5)
     store(["axolotl kelp", *["kelp moss"] * 120])
     drive()
@@ -98,12 +110,8 @@ def test_rare_word_is_found_by_postings_however_frequent_the_others_are(
     assert answer.items[0].legs == {"lexical"}
 
 
-@pytest.mark.parametrize("exact", [2_000, 1])
-def test_level_switched_off_is_not_searched_and_uses_up_no_quota(
-    memory: Storage, monkeypatch: pytest.MonkeyPatch, exact: int
-) -> None:
+def test_level_switched_off_is_not_searched_and_uses_up_no_quota(memory: Storage) -> None:
     assert memory
-    monkeypatch.setattr(tier_candidates, "EXACT", exact)
     store(["kelp"], Tier.WARM)
     store(["kelp"] * 150)
     drive()
@@ -263,6 +271,29 @@ def test_replay_blank_queries_and_untouched_queries_count_nothing(memory: Storag
     producers.recall(NS, "kelp", touch=False)
     memory.tier.get(NS, "hot000")
     assert ticks.touch() == {"records": 0}
+
+
+def test_touch_says_which_records_of_an_answer_count(memory: Storage) -> None:
+    assert memory
+    store(["kelp", "moss"])
+    drive()
+    for mode, counted in ((Touch.NONE, 0), (Touch.RELEVANT, 1), (Touch.SELECTED, 2), (True, 1), (False, 0)):
+        assert len(producers.recall(NS, "kelp", touch=mode).items) == 2
+        assert ticks.touch() == {"records": counted}
+    assert counts() == {"hot000": 3, "hot001": 1}
+
+
+def test_tail_keeps_calls_of_tools_and_their_answers_together(memory: Storage) -> None:
+    assert memory
+    at = datetime(2026, 7, 1, tzinfo=UTC)
+    call = ChatMessage(role="assistant", time=at, tool_calls=(ToolCall(id="1", name="look"),))
+    answer = ChatMessage(role="tool", time=at + timedelta(seconds=1), content="kelp", tool="look", tool_call_id="1")
+    said = ChatMessage(role="user", time=at + timedelta(seconds=2), content="thank you")
+    records = [message_record(NS, message, n) for n, message in enumerate((call, answer, said))]
+    producers.remember_records(NS, records)
+    for _ in ("from the database", "from Redis"):
+        assert [r.role for r in memory.tier.tail(NS)] == ["assistant", "tool", "user"]
+        assert [r.role for r in memory.tier.tail(NS, 2)] == ["user"]
 
 
 def test_tier_t09_enough_accesses_lift_a_warm_record(memory: Storage) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -74,6 +75,24 @@ def test_a_secret_reaches_no_table_and_no_key(client: redis.Redis) -> None:
     found = producers.recall(Bank(None, "atlas"), "token tidewater").items
     assert all(MARK in item.record.text for item in found)
     assert MARK in produce_brain.search(knowledge, "token tidewater").results[0].object.title
+
+
+def test_a_secret_that_comes_by_an_update_or_an_import_is_taken_out(memory: Storage, tmp_path: Path) -> None:
+    producers.remember(HERE, "kelp", record_id="a")
+    producers.update(HERE, "a", content=f"kelp {SECRET}", metadata={"note": [SECRET]})
+    drive()
+    assert tables_with(SECRET) == []
+    lines = [json.loads(line) for line in producers.export(HERE)]
+    content = f"algae {SECRET}"
+    line = {**lines[0], "id": "b", "content": content, "sha256": hashlib.sha256(content.encode()).hexdigest()}
+    file = tmp_path / "records.jsonl"
+    file.write_text(json.dumps(line) + "\n" + json.dumps({**line, "tier": SECRET}) + "\n")
+    done = CliRunner().invoke(app, ["import", str(file), "--no-wait"])
+    assert done.exit_code == 1, done.output
+    drive()
+    assert tables_with(SECRET) == []
+    assert producers.get(HERE, "b").content == f"algae {MARK}"
+    assert SECRET not in "".join(p.read_text() for p in (memory.settings.data_dir / "set-aside").iterdir())
 
 
 @pytest.mark.usefixtures("memory")

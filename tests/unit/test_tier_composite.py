@@ -1,5 +1,6 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from managing import COLD, DAY, HOT, LONG, NS, WARM, FailingStore, managed, new, policy, row, tiers_of
@@ -106,6 +107,29 @@ def test_a_body_that_cannot_be_removed_is_tried_again() -> None:
     bodies[HOT].stuck = False
     store.put(NS, row("b", WARM))
     assert where(bodies) == {HOT: 0, WARM: 2, COLD: 0}
+
+
+def test_a_write_that_succeeded_though_it_was_reported_failed_keeps_its_body() -> None:
+    class Lossy(MemoryStore):
+        losing = False
+
+        def swap(self, *given: Any) -> StoredRecord | None:
+            done = super().swap(*given)
+            if self.losing:
+                raise TransientError("the connection was lost after the commit")
+            return done
+
+    index, bodies = Lossy(), {tier: Bodies(tier) for tier in Tier}
+    store = CompositeStore(index, bodies, Policy())
+    put = store.put(NS, row("a"))
+    index.losing = True
+    with pytest.raises(TransientError):
+        store.swap(NS, put, replace(put, content="changed", tier=WARM))
+    index.losing = False
+    assert store.collect() == 0
+    found = store.get(NS, "a")
+    assert found is not None
+    assert (found.content, found.tier) == ("changed", WARM)
 
 
 def test_a_lost_body_is_reported_once_and_stops_no_read() -> None:

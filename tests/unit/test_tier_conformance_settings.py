@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from managing import COLD, DAY, HOT, HOUR, LONG, NS, WARM, Stub, Summaries, managed, new, row
 
@@ -27,18 +27,18 @@ class Chat:
 
 
 def test_tier_t30_settings_become_policy_budget_and_weights() -> None:
-    settings = Settings.parse(
+    chosen = Settings.parse(
         {
             "hot_capacity": 5, "warm_capacity": 10, "cold_capacity": 20, "hot_ttl": "1h", "warm_ttl": "24h",
             "promote_access": 3, "demote_idle": "1m", "recall_budget": {"total": 8, "hot": 3, "warm": 3, "cold": 2},
             "recall_weights": {"semantic": 0.5, "recency": 0.3, "importance": 0.2},
         }
     )  # fmt: skip
-    rules = settings.policy()
+    rules = chosen.policy()
     assert (rules.hot_capacity, rules.warm_capacity, rules.cold_capacity) == (5, 10, 20)
     assert (rules.hot_ttl, rules.warm_age, rules.promote_access) == (HOUR, timedelta(minutes=1), 3)
-    assert (settings.budget().total, settings.budget().hot) == (8, 3)
-    assert settings.weights() == RecallWeights(semantic=0.5, recency=0.3, importance=0.2)
+    assert (chosen.budget().total, chosen.budget().hot) == (8, 3)
+    assert chosen.weights() == RecallWeights(semantic=0.5, recency=0.3, importance=0.2)
 
 
 def test_tier_t33_no_settings_and_switched_off_ones_are_none() -> None:
@@ -48,7 +48,7 @@ def test_tier_t33_no_settings_and_switched_off_ones_are_none() -> None:
 
 
 def test_tier_t34_settings_of_a_host_keep_their_numbers() -> None:
-    settings = Settings.from_mapping(
+    chosen = Settings.from_mapping(
         {
             "enabled": True, "hot_capacity": 10, "warm_capacity": 20, "cold_capacity": 30, "promote_access": 3,
             "hot_ttl": "1h", "warm_ttl": "24h", "demote_idle": "10m",
@@ -56,19 +56,19 @@ def test_tier_t34_settings_of_a_host_keep_their_numbers() -> None:
             "cold_summary": {"enabled": True, "min_bytes": 100, "max_summary_chars": 500, "summary_profile": "summary"},
         }
     )  # fmt: skip
-    assert settings is not None
-    assert settings.policy() == Policy(
+    assert chosen is not None
+    assert chosen.policy() == Policy(
         hot_capacity=10, warm_capacity=20, cold_capacity=30, hot_ttl=HOUR, warm_ttl=DAY,
         demote_idle=timedelta(minutes=10), promote_access=3,
     )  # fmt: skip
-    assert [settings.budget().share(tier) for tier in (HOT, WARM, COLD)] == [4, 2, 2]
-    assert settings.cold_summary is not None
-    assert (settings.cold_summary.summary_profile, settings.cold_summary.min_bytes) == ("summary", 100)
+    assert [chosen.budget().share(tier) for tier in (HOT, WARM, COLD)] == [4, 2, 2]
+    assert chosen.cold_summary is not None
+    assert (chosen.cold_summary.summary_profile, chosen.cold_summary.min_bytes) == ("summary", 100)
 
 
 def test_tier_t54_durations_are_read_and_written_as_text() -> None:
-    settings = Settings.parse({"hot_ttl": "1h", "warm_ttl": "24h", "demote_idle": "30m"})
-    assert settings.to_mapping() == {"hot_ttl": "1h", "warm_ttl": "1d", "demote_idle": "30m"}
+    chosen = Settings.parse({"hot_ttl": "1h", "warm_ttl": "24h", "demote_idle": "30m"})
+    assert chosen.to_mapping() == {"hot_ttl": "1h", "warm_ttl": "1d", "demote_idle": "30m"}
 
 
 def test_tier_t56_bad_settings_are_refused_by_their_path() -> None:
@@ -94,9 +94,9 @@ def test_tier_t57_a_memory_without_an_owner_is_refused() -> None:
 
 def test_tier_t58_written_settings_read_the_same() -> None:
     raw = {"hot_capacity": 10, "hot_ttl": "1h", "recall_budget": {"total": 5, "hot": 2}, "cold_ttl": "0"}
-    settings = Settings.parse(raw)
-    assert settings.to_mapping() == raw
-    assert Settings.parse(settings.to_mapping()) == settings
+    chosen = Settings.parse(raw)
+    assert chosen.to_mapping() == raw
+    assert Settings.parse(chosen.to_mapping()) == chosen
 
 
 def test_tier_x27_a_policy_that_is_all_off_says_so_and_moves_nothing() -> None:
@@ -117,13 +117,13 @@ def test_tier_weak_19_none_is_the_default_and_zero_is_off() -> None:
 
 
 def test_a_summary_profile_asks_its_model_and_the_hosts_own_summarizer_wins() -> None:
-    settings = Settings.parse({"cold_summary": {"summary_profile": "brief", "min_bytes": 10}})
+    chosen = Settings.parse({"cold_summary": {"summary_profile": "brief", "min_bytes": 10}})
     record = row("a", content=LONG)
-    assert settings.summaries(chats={"brief": Chat()}).archive(NS, record) == "what the vessels carried"
-    own = settings.summaries(summarizer=Stub("the host's own words"), chats={"brief": Chat()})
+    assert chosen.summaries(chats={"brief": Chat()}).archive(NS, record) == "what the vessels carried"
+    own = chosen.summaries(summarizer=Stub("the host's own words"), chats={"brief": Chat()})
     assert own.archive(NS, record) == "the host's own words"
     with pytest.raises(RejectedError, match=r"cold_summary\.summary_profile"):
-        settings.summaries()
+        chosen.summaries()
 
 
 def test_summaries_are_off_until_they_are_asked_for() -> None:
@@ -150,6 +150,7 @@ def test_what_is_no_duration(text: str) -> None:
         parse_duration(text)
 
 
+@settings(deadline=None)
 @given(
     st.timedeltas(timedelta(0), timedelta(days=5000)).map(
         lambda d: timedelta(milliseconds=d // timedelta(milliseconds=1))

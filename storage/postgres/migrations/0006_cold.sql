@@ -56,7 +56,7 @@ ALTER TABLE tier_vectors
     ADD CHECK (length(bits) = dim),
     ADD CHECK (kept IS NULL OR bits IS NOT NULL);
 CREATE INDEX tier_vectors_bits_384 ON tier_vectors USING hnsw ((bits::bit(384)) bit_hamming_ops)
-    WITH (m = 8, ef_construction = 64) WHERE dim = 384 AND bits IS NOT NULL;
+    WITH (m = 6, ef_construction = 64) WHERE dim = 384 AND bits IS NOT NULL;
 
 -- again: found by the signs that are left, and to be embedded again.
 ALTER TABLE tier_records
@@ -67,6 +67,3 @@ ALTER TABLE tier_records
 -- What a cold record costs beside its text. The log is read by record, in order; its namespace is that of the record.
 DROP INDEX tier_moves_by_namespace, tier_moves_by_record;
 ALTER TABLE tier_moves DROP CONSTRAINT tier_moves_pkey, ADD PRIMARY KEY (record_key, id);
--- Cold records do not grow idle; they have an age of their own.
-DROP INDEX tier_records_by_access;
-CREATE INDEX tier_records_by_access ON tier_records (namespace_id, tier, last_access_at) WHERE NOT pinned AND tier > 1;

@@ -45,7 +45,3 @@ CREATE TRIGGER tier_records_gone AFTER DELETE ON tier_records
 CREATE TRIGGER tier_records_moved AFTER UPDATE ON tier_records
     REFERENCING OLD TABLE AS gone NEW TABLE AS come FOR EACH STATEMENT EXECUTE FUNCTION tier_depth_moved();
 CREATE TRIGGER tier_records_emptied AFTER TRUNCATE ON tier_records EXECUTE FUNCTION tier_depth_emptied();
-
--- Cold records leave by the age of their move (tier_records_by_cold_age), and are most of all: they need no place in here.
-DROP INDEX tier_records_by_access;
-CREATE INDEX tier_records_by_access ON tier_records (namespace_id, tier, last_access_at) WHERE NOT pinned AND tier > 1;

@@ -81,6 +81,7 @@ WORDS: dict[str, Callable[[], None]] = {
 
 _terms = text.terms
 _shift = tier_move.shift
+_archive = tier_move.archive
 
 
 def _faulty_terms(content: str, limit: int = text.TERM_LIMIT) -> list[int]:
@@ -100,5 +101,13 @@ def _faulty_shift(*args: Any, **more: Any) -> Any:
     return _shift(*args, **more)
 
 
+def _faulty_archive(*args: Any, **more: Any) -> Any:
+    """The flip of a batch, after its uploads."""
+    if _is_set("archive-gate"):
+        _gate()
+    return _archive(*args, **more)
+
+
 text.terms = _faulty_terms
 tier_move.shift = _faulty_shift
+tier_move.archive = _faulty_archive

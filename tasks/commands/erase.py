@@ -1,0 +1,112 @@
+"""`forget` and `forgotten`: erase memory, and look whether anything of it is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from isotherm import storage
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.storage.forget import Receipt
+from isotherm.tasks import producers
+from isotherm.tasks.accepted import Accepted
+from isotherm.tasks.commands.memory import Session, Tenant, end_with, wait_for
+from isotherm.tasks.commands.ops import OperationId, parse_id
+from isotherm.tasks.commands.output import Exit, JsonFlag, errors_as_sentences, fail, out, print_json, ready, table
+
+_WAIT_S = 600.0
+
+Wanted = tuple[str, Callable[[], Accepted]]
+
+
+def forget(
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of records of one session.")] = None,
+    *,
+    agent: Annotated[str | None, typer.Option("--agent", "-a", help="Whose memory.")] = None,
+    session: Session = None,
+    tenant: Tenant = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    wait: Annotated[bool, typer.Option(help="Wait until a look everywhere finds nothing more.")] = True,
+    vacuum: Annotated[
+        bool, typer.Option("--vacuum", help="Then have the servers write their files anew; locks tables meanwhile.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Forget records, a session (--agent --session), an agent (--agent) or a tenant (--tenant alone), for good.
+
+    There is no way back. The receipt holds ids and counts; exit code 4 when something is left.
+    """
+    with errors_as_sentences():
+        if vacuum and not wait:
+            raise RejectedError("--vacuum needs the end of the erasure: leave out --no-wait")
+        named, call = _wanted(ids or [], agent, session, tenant)
+        storage.open(ready())
+        if not yes and not typer.confirm(f"Forget {named}, for good?", err=True):
+            fail("nothing was forgotten", Exit.REFUSED)
+        accepted = call()
+        ended = [wait_for(accepted.operation_id, _WAIT_S)] if wait else []
+        receipt = producers.forget_receipt(accepted.operation_id)
+        _tell(receipt, as_json=as_json)
+        end_with(ended)
+        if vacuum:
+            producers.rewrite_files()
+
+
+def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str | None) -> Wanted:
+    """What is to be forgotten, in words, and the call that does it. Nothing is taken for granted but the tenant."""
+    if agent is None and (ids or session is not None or tenant is None):
+        raise RejectedError("name the agent with --agent, or a tenant alone with --tenant")
+    of = f" of tenant {tenant}" if tenant else ""
+    if agent is None:
+        owner = str(tenant)
+        return f"all agents{of}", lambda: producers.forget_tenant(owner)
+    namespace = Namespace.of(agent, session, tenant=tenant)
+    if ids:
+        return f"{len(ids)} records of agent {agent}{of}", lambda: producers.forget(namespace, ids)
+    bank = Bank(tenant, agent)
+    if session is not None:
+        return f"session {session} of agent {agent}{of}", lambda: producers.forget_session(bank, session)
+    return f"everything of agent {agent}{of}", lambda: producers.forget_agent(bank)
+
+
+def forgotten(operation_id: OperationId, *, as_json: JsonFlag = False) -> None:
+    """Show the receipt of a `forget`, and look everywhere for what is left now. Exit code 4 when something is."""
+    with errors_as_sentences():
+        wanted = parse_id(operation_id)
+        storage.open(ready())
+        receipt = producers.forget_receipt(wanted)
+        _tell(receipt, as_json=as_json)
+        if receipt.left:
+            raise SystemExit(int(Exit.UNHEALTHY))
+
+
+def _tell(receipt: Receipt, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_json(receipt))
+        return
+    rows = [(escape(kind.replace("_", " ")), str(n)) for kind, n in receipt.counts.items()]
+    out.print(table(f"Forgotten: {receipt.level.value}", ("what", "how many"), rows, right=(1,)))
+    out.print(f"scope {receipt.scope_sha256[:16]}…, operation {receipt.operation_id}")
+    if receipt.left:
+        found = ", ".join(f"{n} in {escape(where)}" for where, n in sorted(receipt.left.items()))
+        out.print(f"[yellow]left: {found}[/yellow]", soft_wrap=True)
+    else:
+        out.print("[green]nothing is left[/green]")
+    out.print(f"[dim]outside of this: {', '.join(receipt.outside)}[/dim]", soft_wrap=True)
+
+
+def _json(receipt: Receipt) -> dict[str, Any]:
+    return {
+        "operation": receipt.operation_id,
+        "level": receipt.level.value,
+        "scope_sha256": receipt.scope_sha256,
+        "counts": receipt.counts,
+        "left": receipt.left,
+        "requested_at": receipt.requested_at,
+        "finished_at": receipt.finished_at,
+        "outside": list(receipt.outside),
+    }

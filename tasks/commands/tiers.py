@@ -1,0 +1,204 @@
+"""`tiers`: how much is hot, warm and cold, watched while it changes; and what the next pass would move."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from time import sleep
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from isotherm import storage
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.plan import Move
+from isotherm.pipeline.tier.records import Tier
+from isotherm.storage.postgres import namespaces, tier_plan, tier_recall
+from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.pool import connection
+from isotherm.tasks import producers
+from isotherm.tasks.commands.memory import TIER_COLORS, Agent, Session, Tenant, tier_name
+from isotherm.tasks.commands.output import JsonFlag, age, errors_as_sentences, out, print_json, ready, size, span, table
+
+app = typer.Typer(invoke_without_command=True)
+
+_BAR = 24
+_SHOWN = 40
+
+
+@app.callback()
+def tiers(
+    ctx: typer.Context,
+    *,
+    agent: Annotated[str | None, typer.Option("--agent", "-a", help="Only this agent.")] = None,
+    tenant: Tenant = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show how much is hot, warm and cold, by agent and session, and when the next pass is due."""
+    if ctx.invoked_subcommand is not None:
+        return
+    with errors_as_sentences():
+        if watch and as_json:
+            raise RejectedError("--watch is for people: leave out --json")
+        storage.open(ready())
+        if watch:
+            _watch(agent, tenant, every)
+        elif as_json:
+            print_json(depth(agent, tenant))
+        else:
+            show_depth("Tiers", depth(agent, tenant))
+
+
+def _watch(agent: str | None, tenant: str | None, every: float) -> None:
+    with Live(console=out, auto_refresh=False, vertical_overflow="crop") as live:
+        while True:
+            moment = Text(f"{datetime.now(UTC):%H:%M:%S} UTC, Ctrl-C ends", style="dim")
+            live.update(Group(depth_table("Tiers", depth(agent, tenant)), moment), refresh=True)
+            try:
+                sleep(every)
+            except KeyboardInterrupt:
+                return
+
+
+def depth(agent: str | None, tenant: str | None) -> list[dict[str, Any]]:
+    """Records and bytes by tier of every namespace of a tenant, or of one of its agents."""
+    with connection() as conn:
+        listed = {row.place.namespace_id: row for row in namespaces.listed(conn, tenant=tenant, agent=agent)}
+        rows = tier_plan.depth(conn, tenant=tenant, agent=agent)
+    found: dict[int, dict[str, Any]] = {}
+    for namespace_id, tier, records, content_bytes, oldest in rows:
+        row = listed.get(namespace_id)
+        if row is None:
+            continue  # made, or forgotten, between the two looks
+        one = found.setdefault(
+            namespace_id,
+            {
+                "agent": row.namespace.agent,
+                "session": row.namespace.session,
+                "scope": row.namespace.scope,
+                "due_at": row.due_at,
+                "tiers": {},
+            },
+        )
+        one["tiers"][tier.value] = {"records": records, "bytes": content_bytes, "oldest_access": oldest}
+    return [found[i] for i in listed if i in found]
+
+
+def show_depth(title: str, depths: list[dict[str, Any]]) -> None:
+    """Print depths as a table with a bar for each namespace."""
+    out.print(depth_table(title, depths))
+
+
+def depth_table(title: str, depths: list[dict[str, Any]]) -> Table:
+    """Depths as a table: records by tier, bytes of their texts, when a pass is due, the oldest access, and a bar."""
+    most = max((sum(t["records"] for t in d["tiers"].values()) for d in depths), default=1)
+    made = table(
+        title,
+        ("agent", "session", "hot", "warm", "cold", "text", "due", "oldest", ""),
+        [],
+        right=(2, 3, 4, 5),
+    )
+    totals = [0, 0, 0]
+    for d in depths:
+        counts = [d["tiers"].get(tier.value, {}).get("records", 0) for tier in Tier]
+        totals = [total + count for total, count in zip(totals, counts, strict=True)]
+        text_bytes = sum(t["bytes"] for t in d["tiers"].values())
+        oldest = min(t["oldest_access"] for t in d["tiers"].values())
+        cells = (
+            escape(d["agent"]),
+            escape(d["session"] or "-"),
+            *map(str, counts),
+            size(text_bytes),
+            _due(d["due_at"]),
+        )
+        made.add_row(*cells, age(oldest), _bar(counts, most))
+    made.add_section()
+    made.add_row("all", "", *map(str, totals), "", "", "", _bar(totals, max(sum(totals), 1)))
+    return made
+
+
+def _due(moment: datetime | None) -> str:
+    if moment is None:
+        return "-"
+    left = (moment - datetime.now(UTC)).total_seconds()
+    return "now" if left <= 0 else f"in {span(left)}"
+
+
+def _bar(counts: list[int], most: int) -> Text:
+    bar = Text()
+    for tier, count in zip(Tier, counts, strict=True):
+        cells = round(_BAR * count / most) or (1 if count else 0)
+        bar.append("█" * cells, style=TIER_COLORS[tier])
+    return bar
+
+
+@app.command("plan")
+def plan(
+    *, agent: Agent = "default", session: Session = None, tenant: Tenant = None, as_json: JsonFlag = False
+) -> None:
+    """Show what the next pass over an agent's sessions, or one of them, would move. Nothing is moved."""
+    with errors_as_sentences():
+        storage.open(ready())
+        found = [(namespace, *_planned(namespace)) for namespace in _wanted(agent, session, tenant)]
+        if as_json:
+            print_json([_plan_json(*each) for each in found])
+        else:
+            _show_plan([(namespace, move, ids[move.key]) for namespace, moves, ids in found for move in moves])
+
+
+def _wanted(agent: str, session: str | None, tenant: str | None) -> list[Namespace]:
+    if session is not None:
+        return [Namespace.of(agent, session, tenant=tenant)]
+    with connection() as conn:
+        return [row.namespace for row in namespaces.listed(conn, tenant=tenant, agent=agent)]
+
+
+def _planned(namespace: Namespace) -> tuple[list[Move], dict[int, str]]:
+    """The moves of a pass, of records that are still there, and the ids of these."""
+    moves = producers.plan(namespace).moves
+    with connection() as conn:
+        records = tier_recall.records(conn, [m.key for m in moves], Scope(namespace=namespace), datetime.now(UTC))
+    ids = {key: record.id for key, record in records.items()}
+    return [move for move in moves if move.key in ids], ids
+
+
+def _target(move: Move) -> str:
+    return "evicted" if move.target is None else move.target.value
+
+
+def _plan_json(namespace: Namespace, moves: list[Move], ids: dict[int, str]) -> dict[str, Any]:
+    return {
+        "agent": namespace.agent,
+        "session": namespace.session,
+        "scope": namespace.scope,
+        "moves": [
+            {"id": ids[m.key], "from": m.source.value, "to": _target(m), "reason": m.reason.value} for m in moves
+        ],
+    }
+
+
+def _show_plan(found: list[tuple[Namespace, Move, str]]) -> None:
+    if not found:
+        out.print("nothing is due")
+        return
+    rows = [
+        (
+            escape(record_id),
+            escape(namespace.session or "-"),
+            tier_name(move.source),
+            "evicted" if move.target is None else tier_name(move.target),
+            move.reason.value,
+        )
+        for namespace, move, record_id in found[:_SHOWN]
+    ]
+    out.print(table("What the next pass moves", ("id", "session", "from", "to", "reason"), rows))
+    sums = Counter(f"{m.source.value} → {_target(m)} ({m.reason.value})" for _, m, _ in found)
+    out.print(f"{len(found)} in all: " + ", ".join(f"{n} {kind}" for kind, n in sorted(sums.items())))

@@ -1,0 +1,165 @@
+"""`export` and `import`: memory as JSON Lines, out of one installation and into another."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, BinaryIO, TextIO
+from uuid import UUID
+
+import typer
+
+from isotherm import storage
+from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.identity import Bank
+from isotherm.pipeline.tier.portable import PortableRecord, read_line
+from isotherm.pipeline.transcript import BadLine
+from isotherm.tasks import producers
+from isotherm.tasks.commands.ingest import SetAside, lines, progress, set_aside, tell_bad, wait_for_operations
+from isotherm.tasks.commands.memory import Session, Tenant
+from isotherm.tasks.commands.output import Exit, JsonFlag, err, errors_as_sentences, out, print_json, ready
+
+_BATCH = 500
+_BATCH_BYTES = 8 * 1024 * 1024
+_LINE_LIMIT = 64 * 1024 * 1024
+_EXCERPT = 1_000
+_LOST = '"content":null'
+
+
+def export(
+    file: Annotated[
+        Path | None, typer.Option("--out", "-o", dir_okay=False, help="Where to; default: to the pipe.")
+    ] = None,
+    *,
+    agent: Annotated[str | None, typer.Option("--agent", "-a", help="Only this agent.")] = None,
+    session: Session = None,
+    tenant: Tenant = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write records as JSON Lines: tiers, pins, times, heat and the bodies of cold ones included.
+
+    Equal memories give equal bytes. Exit code 4 when a stored body is missing or damaged; its line has no content.
+    """
+    with errors_as_sentences():
+        if as_json and file is None:
+            raise RejectedError("--json tells what was written: name a file with --out")
+        storage.open(ready())
+        scope = None if agent is None else Bank(tenant, agent)
+        written = lost = 0
+        with _target(file) as target:
+            for line in producers.export(scope, tenant=tenant, session=session):
+                target.write(line)
+                written += 1
+                lost += _is_lost(line)
+        if as_json:
+            print_json({"records": written, "lost": lost, "file": str(file)})
+        else:
+            err.print(f"{written} records written")
+        if lost:
+            err.print(f"[red]{lost} of them have lost their text[/red]")
+            raise SystemExit(int(Exit.UNHEALTHY))
+
+
+def _is_lost(line: str) -> bool:
+    # The text of a record may hold these characters too; only a line that does is parsed.
+    return _LOST in line and json.loads(line)["content"] is None
+
+
+@contextmanager
+def _target(file: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that has its name only once it is whole."""
+    if file is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    part = file.with_name(f"{file.name}.part")
+    with part.open("w", encoding="utf-8", newline="\n") as target:
+        part.chmod(0o600)
+        yield target
+    part.replace(file)
+
+
+@dataclass(slots=True)
+class _Imported(SetAside):
+    """What an import did."""
+
+    read: int = 0
+    written: int = 0
+    operations: list[UUID] = field(default_factory=list)
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="As `export` wrote it.")],
+    *,
+    wait: Annotated[bool, typer.Option(help="Wait until the background work is done.")] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Take in records that `export` wrote. What is there already stays as it is. Exit code 1 when a line was set aside."""
+    with errors_as_sentences():
+        chosen = ready()
+        storage.open(chosen)
+        done = _Imported()
+        with progress() as bars:
+            bar = bars.add_task("importing", total=file.stat().st_size or 1, unit="B")
+            with file.open("rb") as source:
+                for batch in _batches(done, chosen.data_dir / "set-aside", file, source):
+                    accepted = producers.import_records(batch)
+                    done.written += accepted.written
+                    done.operations.append(accepted.operation_id)
+                    bars.update(bar, completed=source.tell())
+            left = wait_for_operations(done.operations, bars) if wait else 0
+        _tell(done, left, as_json=as_json)
+        if done.bad:
+            raise SystemExit(int(Exit.REFUSED))
+
+
+def _batches(done: _Imported, folder: Path, file: Path, source: BinaryIO) -> Iterator[list[PortableRecord]]:
+    """Records of one bank at a time, as they follow each other in the file."""
+    batch: list[PortableRecord] = []
+    held = 0
+    for number, line in enumerate(lines(source, _LINE_LIMIT), 1):
+        if not line.strip():
+            continue
+        try:
+            record = _parsed(line)
+        except RejectedError as error:
+            raw = line[:_EXCERPT] if len(line) > _LINE_LIMIT else line
+            set_aside(done, folder, file, BadLine(number, str(error), raw.decode("utf-8", "replace").rstrip("\r\n")))
+            continue
+        done.read += 1
+        if batch and (len(batch) >= _BATCH or held > _BATCH_BYTES or batch[0].namespace.bank != record.namespace.bank):
+            yield batch
+            batch, held = [], 0
+        batch.append(record)
+        held += len(line)
+    if batch:
+        yield batch
+
+
+def _parsed(line: bytes) -> PortableRecord:
+    if len(line) > _LINE_LIMIT:
+        raise RejectedError(f"line: longer than {_LINE_LIMIT} bytes")
+    return read_line(line)
+
+
+def _tell(done: _Imported, left: int, *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "records": done.read,
+                "written": done.written,
+                "operations": [str(i) for i in done.operations],
+                "unfinished": left,
+                "bad_lines": [{"line": n, "reason": why} for n, why in done.bad],
+                "set_aside": str(done.set_aside) if done.set_aside else None,
+            }
+        )
+        return
+    out.print(f"{done.read} records read: {done.written} new, {done.read - done.written} known already")
+    if left:
+        out.print(f"[yellow]{left} operations wait: no worker listens; `isotherm up` starts some[/yellow]")
+    tell_bad(done)
