@@ -98,7 +98,8 @@ def test_the_demo_runs_twice_with_the_same_result_and_flower_shows_tasks_without
     tasks = flower(noted["port"], "/api/tasks?limit=10000", login)
     names = {task["name"] for task in tasks.values()}
     assert set(EVENTS) <= names
-    assert set(EVENTS) == set(stages.STAGES) - {stages.FORGET}  # the demo forgets nothing
+    # The demo forgets nothing, and is over before anybody tends what it learned.
+    assert set(EVENTS) == set(stages.STAGES) - {stages.FORGET, stages.TEND}
     assert set(EVENTS.items()) <= told(home)
     shown = json.dumps(tasks)
     for word in ("kayak", "Mira", "tidewater", "Tordis", "salinity"):
