@@ -28,11 +28,18 @@ T = TypeVar("T")
 
 class _Owner:
     pid: int | None = None
+    opened: EmbeddedClient | None = None
 
 
 def own_embedded() -> None:
     """Let this process, and none of its children, open the embedded engine."""
     _Owner.pid = os.getpid()
+
+
+def close_embedded() -> None:
+    """Close the engine if this process has it open."""
+    if _Owner.opened is not None:
+        _Owner.opened.close()
 
 
 class ConflictError(TransientError):
@@ -106,7 +113,7 @@ class EmbeddedClient:
                 os.close(self._file)
                 self._file = None
                 raise
-            self._pid = os.getpid()
+            self._pid, _Owner.opened = os.getpid(), self
         return self._client
 
 

@@ -71,7 +71,7 @@ def _told(node: GraphNode) -> dict[str, Any]:
         "terms": _tokens(node.text),
         **{name: time.isoformat() for name, time in times.items() if time is not None},
     }
-    kept = {name: value for name, value in said.items() if value}
+    kept: dict[str, Any] = {name: value for name, value in said.items() if value}
     kept |= {_USER + name: value for name, value in node.properties.items() if _is_scalar(value)}
     if node.vector is not None:
         field = vector_field(node.vector_model, len(node.vector))

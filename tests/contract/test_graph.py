@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -23,7 +24,9 @@ from isotherm.pipeline.brain.graph_port import (
     Tombstone,
 )
 from isotherm.pipeline.brain.links import EdgeKey
+from isotherm.storage.graph import helix_client
 from isotherm.storage.graph.memory import MemoryGraph
+from isotherm.storage.graph.pair import PairGraph
 from isotherm.storage.graph.postgres import PostgresGraph
 from isotherm.storage.postgres import pool
 
@@ -45,16 +48,14 @@ def server(endpoints: Endpoints, template: str) -> Iterator[None]:
 def helix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphPort]:
     """The real engine, embedded, on disk."""
     pytest.importorskip("helixdb_uniffi", reason="needs the extra helix")
-    from isotherm.storage.graph import helix_client
-    from isotherm.storage.graph.helix import HelixGraph
-
     helix_client.own_embedded()
-    found = HelixGraph(helix_client.EmbeddedClient(tmp_path_factory.mktemp("helix")))
+    module = importlib.import_module("isotherm.storage.graph.helix")
+    found = module.HelixGraph(helix_client.EmbeddedClient(tmp_path_factory.mktemp("helix")))
     yield found
     found.close()
 
 
-@pytest.fixture(params=["memory", "postgres", "helix"])
+@pytest.fixture(params=["memory", "postgres", "helix", "pair"])
 def graph(request: pytest.FixtureRequest) -> Iterator[GraphPort]:
     """An empty graph."""
     if request.param == "memory":
@@ -63,6 +64,9 @@ def graph(request: pytest.FixtureRequest) -> Iterator[GraphPort]:
     found: GraphPort
     if request.param == "helix":
         found = request.getfixturevalue("helix")
+    elif request.param == "pair":
+        request.getfixturevalue("server")
+        found = PairGraph(MemoryGraph(), PostgresGraph())
     else:
         request.getfixturevalue("server")
         found = PostgresGraph()
