@@ -11,7 +11,8 @@ from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.storage import servers
 from isotherm.storage.blobs.factory import blob_store
 from isotherm.storage.brain import Engine
-from isotherm.storage.graph.postgres import PostgresGraph
+from isotherm.storage.graph import helix_client
+from isotherm.storage.graph.factory import graph_of
 from isotherm.storage.interest import InterestMemory
 from isotherm.storage.metrics import BrainMetrics
 from isotherm.storage.models import factory
@@ -74,7 +75,7 @@ def _open(chosen: Settings) -> Storage:
     touches = Touches(redis, prefix=chosen.redis_prefix)
     blobs = blob_store(chosen)
     tier = TierMemory(tail, touches, patience(chosen), partial(factory.query_embedder, chosen), blobs=blobs)
-    brain = Engine(PostgresGraph(), partial(factory.query_embedder, chosen), patience(chosen), observer=BrainMetrics())
+    brain = Engine(graph_of(chosen), partial(factory.query_embedder, chosen), patience(chosen), observer=BrainMetrics())
     interest = InterestMemory(partial(factory.query_embedder, chosen))
     _State.opened = Storage(chosen, tier, tail, touches, brain, interest, blobs)
     return _State.opened
@@ -87,6 +88,7 @@ def close_storage() -> None:
 
 
 def _close() -> None:
+    helix_client.close_embedded()
     pool.close_pool()
     client.close_client()
     namespaces.forget_places()

@@ -11,7 +11,9 @@ from prometheus_client import CollectorRegistry, multiprocess, start_http_server
 
 from isotherm import storage
 from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.stages import Queue
 from isotherm.storage import servers
+from isotherm.storage.graph import helix_client
 from isotherm.storage.postgres import steps
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import settings
@@ -37,6 +39,16 @@ def _check_servers(**_: Any) -> None:  # noqa: ANN401
         raise SystemExit("; ".join(fault.text for fault in faults))
     if (port := settings().metrics_port) is not None:
         _serve_metrics(port)
+
+
+@signals.celeryd_init.connect
+def _own_graph(options: dict[str, Any] | None = None, **_: Any) -> None:  # noqa: ANN401
+    """The embedded graph engine is opened by one process: that of a worker of the graph queue alone, without a pool."""
+    asked = options or {}
+    queues = asked.get("queues") or []
+    names = queues.split(",") if isinstance(queues, str) else list(queues)
+    if names == [Queue.GRAPH.value] and "solo" in str(asked.get("pool")):
+        helix_client.own_embedded()
 
 
 def _serve_metrics(port: int) -> None:

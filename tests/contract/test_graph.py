@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -23,7 +24,9 @@ from isotherm.pipeline.brain.graph_port import (
     Tombstone,
 )
 from isotherm.pipeline.brain.links import EdgeKey
+from isotherm.storage.graph import helix_client
 from isotherm.storage.graph.memory import MemoryGraph
+from isotherm.storage.graph.pair import PairGraph
 from isotherm.storage.graph.postgres import PostgresGraph
 from isotherm.storage.postgres import pool
 
@@ -41,14 +44,32 @@ def server(endpoints: Endpoints, template: str) -> Iterator[None]:
     pool.close_pool()
 
 
-@pytest.fixture(params=["memory", "postgres"])
+@pytest.fixture(scope="module")
+def helix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphPort]:
+    """The real engine, embedded, on disk."""
+    pytest.importorskip("helixdb_uniffi", reason="needs the extra helix")
+    helix_client.own_embedded()
+    module = importlib.import_module("isotherm.storage.graph.helix")
+    found = module.HelixGraph(helix_client.EmbeddedClient(tmp_path_factory.mktemp("helix")))
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=["memory", "postgres", "helix", "pair"])
 def graph(request: pytest.FixtureRequest) -> Iterator[GraphPort]:
     """An empty graph."""
     if request.param == "memory":
         yield MemoryGraph()
         return
-    request.getfixturevalue("server")
-    found = PostgresGraph()
+    found: GraphPort
+    if request.param == "helix":
+        found = request.getfixturevalue("helix")
+    elif request.param == "pair":
+        request.getfixturevalue("server")
+        found = PairGraph(MemoryGraph(), PostgresGraph())
+    else:
+        request.getfixturevalue("server")
+        found = PostgresGraph()
     yield found
     for namespace in (NS, OTHER):
         found.clear(namespace)
@@ -187,7 +208,7 @@ def send(graph: GraphPort, namespace: UUID, message: object) -> None:
         graph.remove(namespace, [], [message])
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(messages=MESSAGES, order=st.randoms(use_true_random=False), doubled=st.booleans())
 def test_messages_in_any_order_and_number_leave_one_graph(
     graph: GraphPort, messages: list[object], order: st.DataObject, *, doubled: bool
@@ -217,7 +238,9 @@ def test_brain_weak_19_a_walk_of_several_hops_is_the_same_everywhere(graph: Grap
     model = MemoryGraph()
     model.upsert(NS, [node(each) for each in names], edges)
     model.remove(NS, [Tombstone(names[6], 2)])
-    for hops, calls, most in itertools.product((1, 2, 3, 4), (0, 1, 4, 64), (1, 3, 50)):
+    every = list(itertools.product((1, 2, 3, 4), (0, 1, 4, 64), (1, 3, 50)))
+    # A request to the embedded engine takes milliseconds: some of the budgets will do.
+    for hops, calls, most in every if isinstance(graph, PostgresGraph) else every[-10:]:
         for labels, direction in itertools.product((None, ["ABOUT", "likes"], []), Direction):
             budget = Budget(hops, calls, most)
             wanted = model.walk(NS, [names[0], names[20]], labels, direction, budget)
