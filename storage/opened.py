@@ -14,6 +14,7 @@ from isotherm.storage.brain import Engine
 from isotherm.storage.graph import helix_client
 from isotherm.storage.graph.factory import graph_of
 from isotherm.storage.interest import InterestMemory
+from isotherm.storage.metrics import BrainMetrics
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces, pool
 from isotherm.storage.postgres.tier_write import Patience
@@ -74,7 +75,7 @@ def _open(chosen: Settings) -> Storage:
     touches = Touches(redis, prefix=chosen.redis_prefix)
     blobs = blob_store(chosen)
     tier = TierMemory(tail, touches, patience(chosen), partial(factory.query_embedder, chosen), blobs=blobs)
-    brain = Engine(graph_of(chosen), partial(factory.query_embedder, chosen), patience(chosen))
+    brain = Engine(graph_of(chosen), partial(factory.query_embedder, chosen), patience(chosen), observer=BrainMetrics())
     interest = InterestMemory(partial(factory.query_embedder, chosen))
     _State.opened = Storage(chosen, tier, tail, touches, brain, interest, blobs)
     return _State.opened

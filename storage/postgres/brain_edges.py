@@ -46,7 +46,7 @@ SELECT e.source, e.target, e.label, e.note, e.status, e.role, e.confidence, e.ev
 FROM (
     SELECT e.*, (SELECT count(*) FROM unnest(e.terms) AS t (term) WHERE t.term = ANY(%(terms)s))::float8
                / greatest(cardinality(%(terms)s::bigint[]), 1) AS score
-    FROM brain_edges AS e WHERE e.namespace_id = %(ns)s AND e.deleted_at IS NULL AND lower(e.label) = %(label)s AND {test}
+    FROM brain_edges AS e WHERE e.namespace_id = %(ns)s::bigint AND e.deleted_at IS NULL AND lower(e.label) = %(label)s AND {test}
 ) AS e
 WHERE (SELECT count(*) FROM brain_objects AS o WHERE o.namespace_id = %(ns)s AND o.id IN (e.source, e.target)
          AND o.deleted_at IS NULL) = 2

@@ -13,7 +13,9 @@ from isotherm.storage.postgres.brain_search import Found, Leg
 from isotherm.storage.postgres.pool import Connection
 
 # Share of the query's trigrams that a stretch of the text must have.
-_ALIKE = 0.3
+_ALIKE = 0.45
+# Rows that are compared for their order, when more are alike.
+_COMPARED = 1_000
 # Queries longer than what is indexed of a text are no names.
 _QUERY_CHARS = 256
 
@@ -27,10 +29,13 @@ _BY_PROPERTY = "SELECT {row} FROM brain_objects AS r WHERE {allowed} AND ({test}
 _EQUAL = "SELECT DISTINCT key, id, parent_id, updated_at, 1.0 FROM ({branches}) AS e ORDER BY key LIMIT %(k)s"
 
 _THRESHOLD = "SELECT set_config('pg_trgm.word_similarity_threshold', %(alike)s, true)"
-_TEXT = "left(r.title || E'\\n' || r.summary || E'\\n' || r.content, 512)"
+_TEXT = "left(r.title || E'\\n' || r.summary || E'\\n' || r.content, 160)"
+# The index of trigrams knows namespaces only by their own type.
 _SIMILAR = """
-SELECT {row}, greatest(word_similarity(%(query)s, {text}), similarity(%(query)s, r.title)) AS score
-FROM brain_objects AS r WHERE {allowed} AND {text} %%> %(query)s ORDER BY score DESC, r.key LIMIT %(k)s"""
+SELECT c.key, c.id, c.parent_id, c.updated_at, c.score, count(*) OVER () FROM (
+    SELECT {row}, greatest(word_similarity(%(query)s, {text}), similarity(%(query)s, r.title)) AS score
+    FROM brain_objects AS r WHERE r.namespace_id = %(ns)s::bigint AND {allowed} AND {text} %%> %(query)s LIMIT %(compared)s) AS c
+ORDER BY c.score DESC, c.key LIMIT %(k)s"""
 
 
 def equal(
@@ -58,14 +63,15 @@ def equal(
 
 
 def alike(conn: Connection, namespace_id: int, query: str, filters: Filters, k: int) -> Leg:
-    """The k rows of which a stretch of title, summary or the beginning of the text is most like the query."""
+    """The k rows whose title, summary or beginning has a stretch most like the query."""
     if not query or len(query) > _QUERY_CHARS or k <= 0:
         return Leg()
     within, values = allowed(namespace_id, filters)
     conn.execute(_THRESHOLD, {"alike": str(_ALIKE)})
     sql = _SIMILAR.format(row=_ROW, allowed=within, text=_TEXT)
-    rows = conn.execute(sql, {**values, "query": query, "k": k}).fetchall()
-    return Leg(tuple(Found(int(r[0]), r[1], r[2], r[3], float(r[4])) for r in rows))
+    rows = conn.execute(sql, {**values, "query": query, "k": k, "compared": _COMPARED}).fetchall()
+    found = tuple(Found(int(r[0]), r[1], r[2], r[3], float(r[4])) for r in rows)
+    return Leg(found, truncated=bool(rows) and rows[0][5] >= _COMPARED)
 
 
 def canonical_uuid(text: str) -> UUID | None:

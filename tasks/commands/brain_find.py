@@ -94,7 +94,8 @@ def find(
     """Find objects by name: what is called just so first, then what is called nearly so."""
     with errors_as_sentences():
         engine = storage.open(ready()).brain
-        engine.load_kinds()
+        if not engine.catalog.frozen:
+            engine.load_kinds()
         namespace = produce_brain.knowledge(agent, tenant=tenant)
         filters = Filters.of(kind or (), _properties(where or ()))
         verb = produce_brain.find_objects if objects else produce_brain.find_exact

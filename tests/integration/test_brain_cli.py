@@ -116,6 +116,66 @@ def test_lines_of_json_are_objects_and_links_and_bad_ones_are_named(tmp_path: Pa
     assert "→ near" in out
 
 
+def test_kinds_are_stored_and_shown_and_what_has_them_is_found(tmp_path: Path) -> None:
+    assert answer("kinds") == {"kinds": []}
+    kinds = tmp_path / "kinds.json"
+    fields = [{"name": "depth", "type": "number", "required": True}, {"name": "code", "type": "string"}]
+    kinds.write_text(json.dumps([{"kind": "plant", "description": "what grows", "fields": fields}]))
+    assert answer("kinds", "--apply", str(kinds)) == answer("kinds")
+    assert [f["operators"] for f in answer("kinds")["kinds"][0]["fields"]] == [
+        ["eq", "in", "gt", "gte", "lt", "lte"],
+        ["eq", "in"],
+    ]
+    code, out, _ = isotherm("kinds")
+    assert (code, "depth: number!" in out) == (0, True)
+    rows = tmp_path / "plants.jsonl"
+    rows.write_text(
+        "\n".join(
+            json.dumps(
+                {"id": name, "kind": "plant", "title": name, "properties": {"depth": depth, "code": f"P-{depth}"}}
+            )
+            for name, depth in (("kelp", 12), ("moss", 0))
+        )
+    )
+    answer("put", str(rows))
+    names = lambda *more: [o["title"] for o in answer("find", *more, "--kind", "plant")["objects"]]  # noqa: E731
+    assert names("P-12")[0] == "kelp"
+    assert names("Kelp", "--where", "depth>=12") == ["kelp"]
+    assert names("kelp", "--where", "depth<12", "--where", "code=P-0") == []
+    assert names("plant moss", "--objects", "-w", "depth<=0") == ["moss"]
+    for where, reason in (("depth", "name=value"), ("color=red", "color"), ("depth=deep", "number")):
+        code, _, err = isotherm("find", "kelp", "-k", "plant", "-w", where)
+        assert (code, reason in err) == (1, True)
+    for broken, reason in (("{", "not JSON"), ("{}", "a list"), ('[{"kind": ""}]', "name")):
+        kinds.write_text(broken)
+        code, _, err = isotherm("kinds", "--apply", str(kinds))
+        assert (code, reason in err) == (1, True)
+
+
+def test_an_object_is_shown_whole_and_edges_are_found_by_their_notes(tmp_path: Path) -> None:
+    file = tmp_path / "guide.md"
+    file.write_text(GUIDE)
+    [guide] = answer("put", str(file))["objects"]
+    rows = tmp_path / "things.jsonl"
+    rows.write_text(
+        json.dumps({"id": "moss", "title": "Moss", "content": "grows [slowly]", "properties": {"color": "[green]"}})
+        + "\n"
+        + json.dumps({"source": guide, "target": "moss", "label": "near", "note": "same rocky bay"})
+    )
+    [moss] = answer("put", str(rows))["objects"]
+    shown = answer("get", guide)
+    assert (shown["title"], len(shown["parts"]), shown["revision"]) == ("Kelp guide", 3, 1)
+    code, out, _ = isotherm("get", moss)
+    assert (code, "grows [slowly]" in out, "[green]" in out) == (0, True, True)
+    assert "Depth" in isotherm("get", guide)[1]
+    [link] = answer("links", "near", "bays")["links"]
+    assert (link["source"]["id"], link["target"]["title"], link["note"]) == (guide, "Moss", "same rocky bay")
+    assert "same rocky bay" in isotherm("links", "near", "bay")[1]
+    for command in (("get", "7d444840-9dc0-11d1-b245-5ffdce74fad2"), ("get", "moss"), ("links", "near", " ")):
+        assert isotherm(*command)[0] == 1
+    settle()
+
+
 def test_agents_and_tenants_have_knowledge_of_their_own(tmp_path: Path) -> None:
     file = tmp_path / "note.txt"
     file.write_text("kelp grows")

@@ -12,7 +12,7 @@ import pytest
 from psycopg import sql
 
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.storage.postgres import brain_read, brain_search, pool
+from isotherm.storage.postgres import brain_exact, brain_read, brain_search, pool
 from isotherm.storage.postgres.brain_search import Near
 
 if TYPE_CHECKING:
@@ -110,6 +110,7 @@ FILTERS = {
     "all": Filters(),
     "kind": Filters.of(kinds=["rare"]),
     "property": Filters.of(properties={"n": [3, 4]}),
+    "range": Filters.of(properties={"n": {"gte": 3, "lt": 9}}, updated_after="2020-01-01"),
     "ids": Filters.of(scope_ids=[UUID(int=1)]),
 }
 
@@ -164,6 +165,22 @@ def test_objects_are_read_by_key(conn: Explained) -> None:
     ns = namespace(conn, "large")
     ids = [row[0] for row in conn._conn.execute("SELECT id FROM brain_objects WHERE namespace_id = %s LIMIT 10", (ns,))]
     assert len(brain_read.by_id(conn, ns, ids)) == 10  # type: ignore[arg-type]
-    brain_read.snippets(conn, ns, ids, 100)  # type: ignore[arg-type]
+    brain_read.glimpses(conn, ns, ids, 100)  # type: ignore[arg-type]
     brain_read.parts(conn, ns, ids[0], 10)  # type: ignore[arg-type]
     assert conn.scanned() == set()
+
+
+@pytest.mark.parametrize("agent", ["large", "small7"])
+def test_names_are_looked_up_in_their_indexes(conn: Explained, agent: str) -> None:
+    ns = namespace(conn, agent)
+    equal = brain_exact.equal(conn, ns, "Title 17", Filters(), 10, fields=["n"])  # type: ignore[arg-type]
+    assert len(equal) == 1
+    assert conn.scanned() == set()
+    if agent == "large":
+        assert "brain_objects_by_title" in conn.indexes()
+    assert conn.most_rows() <= SMALL_ROWS
+    conn.plans.clear()
+    assert brain_exact.alike(conn, ns, "titel 17", Filters(), 10).found  # type: ignore[arg-type]
+    assert conn.scanned() == set()
+    if agent == "large":
+        assert "brain_objects_alike" in conn.indexes()

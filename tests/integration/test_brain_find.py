@@ -270,7 +270,7 @@ def test_brain_l01_edges_are_found_by_their_notes() -> None:
     settle()
 
 
-def test_edges_with_more_of_the_words_come_first_and_a_cut_is_said() -> None:
+def test_brain_weak_20_edges_with_more_of_the_words_come_first_and_a_cut_is_said() -> None:
     put_many(KNOWLEDGE, [new(n, f"T{n}") for n in range(1, 5)])
     for n, note in ((2, "budget"), (3, "budget and risk"), (4, "weather")):
         link(KNOWLEDGE, uid(1), uid(n), "about", note=note)
@@ -296,7 +296,7 @@ def test_brain_w12_e09_an_engine_without_a_graph_says_so(memory: Storage) -> Non
         alone.expand(KNOWLEDGE, uid(1), ["about"])
 
 
-def test_children_are_listed_in_order_and_only_of_what_is_there() -> None:
+def test_brain_weak_26_children_are_listed_in_order_and_only_of_what_is_there() -> None:
     parts = [new(n, f"P{n}", "text", parent=1, position=at) for n, at in ((2, 5), (3, None), (4, 1))]
     put_many(KNOWLEDGE, [new(1, "Doc"), *parts])
     found = list_children(KNOWLEDGE, uid(1))

@@ -331,7 +331,7 @@ def stamps() -> list[tuple[str, int]]:
     return [(model, int(count)) for model, count in rows]
 
 
-def test_another_model_embeds_everything_again_in_the_background(memory: Storage) -> None:
+def test_brain_weak_13_another_model_embeds_everything_again_in_the_background(memory: Storage) -> None:
     put_many(KNOWLEDGE, [new(1, "Kelp")])
     settle()
     assert brain_reembed.reembed() == {"objects": 0}

@@ -165,7 +165,9 @@ def fill_vectors(ns: Namespace, vectors: np.ndarray[Any, Any], model: str) -> No
         conn.execute(_ROWS, {"ns": place.namespace_id, "bank": place.bank_id, "model": model})
 
 
-def test_brain_weak_16_small_and_limited_sets_among_20000_get_all_they_ask_for(memory: Storage, dsn: str) -> None:
+def test_brain_weak_15_weak_16_small_and_limited_sets_among_20000_get_all_they_ask_for(
+    memory: Storage, dsn: str
+) -> None:
     """Clustered away from the query, where a scan of the index would meet the large set's rows first.
 
     None of these searches may use the index, so it is not made here; tests/integration/test_brain_explain.py is about it.

@@ -57,7 +57,7 @@ def test_brain_w01_an_object_is_put_read_and_deleted() -> None:
         soft_delete(KNOWLEDGE, stored.ids[0])
 
 
-def test_an_object_is_found_by_its_words_before_any_worker_ran() -> None:
+def test_brain_weak_14_an_object_is_found_by_its_words_before_any_worker_ran() -> None:
     put_many(KNOWLEDGE, [new(1, "Kelp", "grows at twelve meters"), new(2, "Moss", "grows on stone")])
     assert titles(search(KNOWLEDGE, "twelve meters"))[0] == "Kelp"
     assert states() == {1: "pending", 2: "pending"}
@@ -96,7 +96,9 @@ def test_an_object_put_again_unchanged_keeps_its_revision_and_time() -> None:
     assert read(KNOWLEDGE, uid(1)) == before
 
 
-def test_brain_w08_a_new_title_of_an_object_reaches_the_words_and_vectors_of_its_parts(embedder: HashEmbedder) -> None:
+def test_brain_w08_weak_11_a_new_title_of_an_object_reaches_the_words_and_vectors_of_its_parts(
+    embedder: HashEmbedder,
+) -> None:
     put_many(KNOWLEDGE, [new(1, "Old"), new(2, "", "text of the part", parent=1), new(3, "", "more text", parent=1)])
     settle()
     before = read(KNOWLEDGE, uid(2))
@@ -114,7 +116,7 @@ def test_brain_w08_a_new_title_of_an_object_reaches_the_words_and_vectors_of_its
     assert (after.revision, after.updated_at, after.vector_state) == (before.revision, before.updated_at, "done")
 
 
-def test_brain_w09_deleting_an_object_deletes_its_parts_and_putting_it_again_brings_it_back() -> None:
+def test_brain_w09_weak_09_deleting_an_object_deletes_its_parts_and_putting_it_again_brings_it_back() -> None:
     """The original left the parts live."""
     put_many(KNOWLEDGE, [new(1, "Kelp"), new(2, "", "twelve meters", parent=1), new(3, "Moss", "twelve")])
     settle()
@@ -129,7 +131,7 @@ def test_brain_w09_deleting_an_object_deletes_its_parts_and_putting_it_again_bri
     assert sorted(titles(search(KNOWLEDGE, "twelve"))) == ["Kelp", "Moss"]
 
 
-def test_brain_w10_an_id_of_another_namespace_is_not_there_and_is_not_taken_over() -> None:
+def test_brain_w10_weak_05_an_id_of_another_namespace_is_not_there_and_is_not_taken_over() -> None:
     put_many(KNOWLEDGE, [new(1, "Kelp", "ours")])
     put_many(OTHER, [new(7, "Other", "theirs")])
     for attempt in (
@@ -154,7 +156,7 @@ PLACES: list[tuple[list[Any], str]] = [
 
 
 @pytest.mark.parametrize(("objects", "reason"), PLACES)
-def test_parts_belong_to_live_whole_objects_and_stay_parts(objects: list[Any], reason: str) -> None:
+def test_brain_weak_10_parts_belong_to_live_whole_objects_and_stay_parts(objects: list[Any], reason: str) -> None:
     put_many(KNOWLEDGE, [new(1, "Kelp"), new(2, "", "part", parent=1), new(4, "Moss")])
     before = fetch_all("SELECT * FROM brain_objects ORDER BY id")
     with pytest.raises(RejectedError, match=reason):
@@ -172,7 +174,7 @@ def test_replacing_parts_takes_out_those_that_are_not_given_again() -> None:
     assert rows == [("",), ("part 2",), ("other",)]
 
 
-def test_expected_revisions_guard_against_lost_updates() -> None:
+def test_brain_weak_07_expected_revisions_guard_against_lost_updates() -> None:
     put_many(KNOWLEDGE, [new(1, "one", expected_revision=0)])
     with pytest.raises(RejectedError, match="has revision 1, not 0"):
         put_many(KNOWLEDGE, [new(1, "two", expected_revision=0)])
@@ -184,7 +186,7 @@ def test_expected_revisions_guard_against_lost_updates() -> None:
     assert read(KNOWLEDGE, uid(1)).revision == 4
 
 
-def test_a_key_makes_a_put_safe_to_repeat_and_is_refused_with_another_body() -> None:
+def test_brain_weak_02_a_key_makes_a_put_safe_to_repeat_and_is_refused_with_another_body() -> None:
     first = put(KNOWLEDGE, "note", title="Kelp", key="k1")
     again = put(KNOWLEDGE, "note", title="Kelp", key="k1")
     assert (again.operation_id, again.ids, again.new, again.written) == (first.operation_id, first.ids, False, 0)

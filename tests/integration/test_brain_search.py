@@ -121,7 +121,7 @@ def test_brain_s05_by_ranks_each_leg_counts_the_same(memory: Storage) -> None:
     assert {r.object.title: pytest.approx(r.score) for r in found} == {"Words": 1 / 61, "Sense": 1 / 61}
 
 
-def test_brain_s06_scope_ids_limit_to_documents_and_their_parts_and_none_means_nothing() -> None:
+def test_brain_s06_weak_06_scope_ids_limit_to_documents_and_their_parts_and_none_means_nothing() -> None:
     """The original took an empty list, or one of nil ids, for no limit at all."""
     put_many(KNOWLEDGE, [new(1, "P1"), new(2, "", "same", parent=1), new(3, "P2"), new(4, "", "same", parent=3)])
     assert titles(search(KNOWLEDGE, "same", scope_ids=[uid(1)])) == ["P1"]
@@ -184,7 +184,7 @@ def test_brain_w07_properties_are_found_as_plain_text() -> None:
         assert titles(search(KNOWLEDGE, query)) == ["Deal"]
 
 
-def test_age_never_buries_a_strong_match_unless_the_floor_is_zero() -> None:
+def test_brain_weak_12_age_never_buries_a_strong_match_unless_the_floor_is_zero() -> None:
     put_many(KNOWLEDGE, [new(1, "Old", "kelp kelp forest"), new(2, "New", "a long text about this and that and kelp")])
     with connection() as conn:
         conn.execute("UPDATE brain_objects SET updated_at = now() - interval '2 years' WHERE title = 'Old'")

@@ -116,7 +116,7 @@ def hit(number: int, score: float, parent: int | None = None, age: int = 0) -> H
     return Hit(UUID(int=number), None if parent is None else UUID(int=parent), score, NOW - timedelta(days=age))
 
 
-def test_brain_r3_equal_scores_come_newest_first_then_by_id() -> None:
+def test_brain_r3_weak_27_equal_scores_come_newest_first_then_by_id() -> None:
     found = promote([hit(2, 1, age=1), hit(1, 1, age=1), hit(3, 1)])
     assert [p.id.int for p in found] == [3, 1, 2]
 

@@ -10,9 +10,9 @@ CREATE TABLE brain_kinds (
 CREATE EXTENSION IF NOT EXISTS pg_trgm;
 CREATE EXTENSION IF NOT EXISTS btree_gin;
 CREATE INDEX brain_objects_by_title ON brain_objects (namespace_id, md5(lower(btrim(title)))) WHERE deleted_at IS NULL;
--- The beginning of a text is what a name is mistyped from; trigrams of whole texts would cost more than all else here.
+-- A name stands at the beginning; comparing and indexing longer texts would cost more than all else here.
 CREATE INDEX brain_objects_alike ON brain_objects
-    USING gin (namespace_id, (left(title || E'\n' || summary || E'\n' || content, 512)) gin_trgm_ops)
+    USING gin (namespace_id, (left(title || E'\n' || summary || E'\n' || content, 160)) gin_trgm_ops)
     WHERE deleted_at IS NULL;
 
 -- Times as bounds of a search.
