@@ -27,7 +27,6 @@ _START_S = 40.0
 _STOP_S = 30.0
 # SIGTERM lets a worker wait for its tasks without a limit; remapped, it waits for `soft_shutdown` and gives them back.
 _SOFT = {"REMAP_SIGTERM": "SIGQUIT"}
-_QUEUES = ",".join(queue.value for queue in stages.Queue)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,24 +62,28 @@ class Processes:
     def __init__(self, settings: Settings) -> None:
         self._folder = settings.data_dir / "processes"
         self._logs = settings.data_dir / "process-logs"
+        self._graph_alone = settings.graph == "helix" and settings.helix_url is None
 
     def start_workers(self, count: int, concurrency: int) -> list[str]:
         """Start workers of all queues that do not run yet; returns the names of the new ones.
 
+        A graph engine that one process must have to itself gets a worker of its own.
+
         Args: count: how many are to run; concurrency: processes of each.
         Raises: UnavailableError when one does not come up, with the end of its log.
         """
-        names = [f"worker-{n}" for n in range(1, count + 1)]
+        queues = [queue.value for queue in stages.Queue if not (self._graph_alone and queue is stages.Queue.GRAPH)]
+        wanted = {f"worker-{n}": ["-Q", ",".join(queues), "-c", str(concurrency)] for n in range(1, count + 1)}
+        if self._graph_alone:
+            wanted["worker-graph"] = ["-Q", stages.Queue.GRAPH.value, "-P", "solo"]
         host = socket.gethostname()
         started = [
             name
-            for name in names
-            if self._start(
-                name, ["worker", "-n", f"{name}@{host}", "-Q", _QUEUES, "-c", str(concurrency), "--without-mingle"]
-            )
+            for name, options in wanted.items()
+            if self._start(name, ["worker", "-n", f"{name}@{host}", *options, "--without-mingle"])
         ]
-        wanted = {f"{name}@{host}" for name in started}
-        self._wait(started, lambda: wanted <= {w for ws in broker.consumers(0.5).values() for w in ws})
+        nodes = {f"{name}@{host}" for name in started}
+        self._wait(started, lambda: nodes <= {w for ws in broker.consumers(0.5).values() for w in ws})
         return started
 
     def start_beat(self) -> bool:

@@ -22,7 +22,7 @@ matched AS (
     SELECT {{key}}, d.length, t.term, t.tf, count(*) OVER (PARTITION BY t.term) AS having
     FROM {{table}} AS d CROSS JOIN LATERAL unnest(d.terms, d.counts) AS t (term, tf)
     WHERE {{where}} AND d.terms && %(terms)s::bigint[] AND t.term = ANY(%(terms)s)
-), totals AS (
+), totals AS MATERIALIZED (
     SELECT count(*)::float8 AS n, greatest(sum(d.length), 1)::float8 / greatest(count(*), 1) AS average
     FROM {{table}} AS d WHERE {{where}} AND d.length > 0
 ), scored AS (
@@ -47,8 +47,9 @@ SELECT id, score FROM (
     ORDER BY d.vector <=> %(vector)s::halfvec, d.id LIMIT %(limit)s) AS near
 WHERE score > 0 ORDER BY score DESC, id"""
 
-_LIVE_EDGES = """d.namespace = %(ns)s AND NOT d.deleted AND lower(d.label) = %(label)s AND NOT EXISTS (
-    SELECT 1 FROM graph_nodes AS e WHERE e.namespace = %(ns)s AND e.id IN (d.source, d.target) AND e.deleted)"""
+_LIVE_EDGES = """d.namespace = %(ns)s AND NOT d.deleted AND lower(d.label) = %(label)s
+    AND NOT EXISTS (SELECT 1 FROM graph_nodes AS e WHERE e.namespace = %(ns)s AND e.id = d.source AND e.deleted)
+    AND NOT EXISTS (SELECT 1 FROM graph_nodes AS e WHERE e.namespace = %(ns)s AND e.id = d.target AND e.deleted)"""
 _EDGES = f"""
 WITH {_SCORED.format(key="d.source, d.target, d.label", names="source, target, label", table="graph_edges",
                      where=_LIVE_EDGES)}

@@ -15,6 +15,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.stages import Queue
 from isotherm.storage import brain_mirror
 from isotherm.storage.brain_mirror import Drift
+from isotherm.storage.graph import helix_client
 from isotherm.storage.postgres import brain_drift, namespaces, operations
 from isotherm.storage.postgres.brain_drift import Checked
 from isotherm.storage.postgres.pool import connection
@@ -122,6 +123,7 @@ def _rebuilt(place: Checked, bar: _Bar) -> Drift:
 
 def _each(agent: str | None, tenant: str | None, what: str, action: _Action) -> list[_Line]:
     storage.open(ready())
+    helix_client.own_embedded()  # unless the graph worker has it open, which is then said
     lines = []
     with progress() as bars:
         for place in _places(agent, tenant):
