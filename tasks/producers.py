@@ -32,7 +32,25 @@ from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_held import SetAside
 from isotherm.tasks import passes
 from isotherm.tasks.accepted import Accepted
-from isotherm.tasks.produce_brain import expand, knowledge, link, put, put_many, read, search, soft_delete, unlink
+from isotherm.tasks.produce_brain import (
+    continue_,
+    expand,
+    find_exact,
+    find_links,
+    find_objects,
+    knowledge,
+    link,
+    list_children,
+    put,
+    put_many,
+    read,
+    save_discovery,
+    save_fact,
+    save_memory,
+    search,
+    soft_delete,
+    unlink,
+)
 from isotherm.tasks.produce_forget import (
     forget,
     forget_agent,
@@ -41,7 +59,16 @@ from isotherm.tasks.produce_forget import (
     forget_tenant,
     rewrite_files,
 )
-from isotherm.tasks.produce_interest import contradictions, ingest_session, interests, recall_interests
+from isotherm.tasks.produce_interest import (
+    contradictions,
+    ingest_session,
+    interest_context,
+    interests,
+    recall_interests,
+    reopen_contradiction,
+    resolve_contradiction,
+    undo_change,
+)
 from isotherm.tasks.produce_records import MAX_BATCH, remember, remember_messages, remember_records
 from isotherm.tasks.produce_tier import explain, get, list_all, list_namespaces, pin, unpin, update
 from isotherm.tasks.produce_transfer import export, import_records
@@ -51,10 +78,14 @@ __all__ = [
     "MAX_BATCH",
     "Accepted",
     "cancel",
+    "continue_",
     "contradictions",
     "expand",
     "explain",
     "export",
+    "find_exact",
+    "find_links",
+    "find_objects",
     "flush",
     "forget",
     "forget_agent",
@@ -64,10 +95,12 @@ __all__ = [
     "get",
     "import_records",
     "ingest_session",
+    "interest_context",
     "interests",
     "knowledge",
     "link",
     "list_all",
+    "list_children",
     "list_namespaces",
     "operation",
     "pin",
@@ -81,12 +114,18 @@ __all__ = [
     "remember",
     "remember_messages",
     "remember_records",
+    "reopen_contradiction",
+    "resolve_contradiction",
     "restore",
     "retry",
     "rewrite_files",
+    "save_discovery",
+    "save_fact",
+    "save_memory",
     "search",
     "set_aside",
     "soft_delete",
+    "undo_change",
     "unlink",
     "unpin",
     "update",
