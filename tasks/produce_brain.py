@@ -26,7 +26,7 @@ from isotherm.pipeline.brain.result_sets import SearchContext
 from isotherm.pipeline.brain.walk import NEIGHBORS, Direction
 from isotherm.pipeline.brain.write_kinds import Saved
 from isotherm.pipeline.clean import clean_name
-from isotherm.pipeline.errors import ErasedError, RejectedError
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
@@ -119,10 +119,9 @@ def put_many(
     if not 1 <= len(unique) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
     ids = [n.id for n in cleaned]
-    try:
-        return _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
-    except ErasedError:  # the namespace was forgotten since this process looked up its ids
-        return _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
+    return namespaces.again_if_erased(
+        lambda: _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
+    )
 
 
 def _put(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import partial
 from uuid import UUID
 
 from isotherm import storage
@@ -19,7 +18,7 @@ from isotherm.pipeline.interest.context import Block
 from isotherm.pipeline.interest.ranking import Span
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.interest import Contradiction, InterestRecall
-from isotherm.storage.postgres import interest_changes, namespaces, outbox, steps
+from isotherm.storage.postgres import interest_changes, outbox, steps
 from isotherm.storage.postgres.interest_changes import LogEntry, Undone
 from isotherm.storage.postgres.interest_read import Interest
 from isotherm.storage.postgres.operations import NewOperation
@@ -59,15 +58,14 @@ def ingest_session(namespace: Namespace, lines: Sequence[TranscriptLine]) -> Acc
     storage.open()
     pairs = [(namespace, produce_records.message_record(namespace, line)) for line in lines]
     said = [part for _, r in pairs for part in (r.id, hashlib.sha256(r.content.encode()).digest())]
-    place = namespaces.resolve(namespace)
     key = digest("session", namespace.key, *said).hex()
-    return produce_records.store(pairs, key=key, kind=KIND, also=partial(_begin, place.namespace_id))
+    return produce_records.store(pairs, key=key, kind=KIND, also=_begin)
 
 
-def _begin(namespace_id: int, conn: Connection, new: NewOperation) -> list[Message]:
+def _begin(conn: Connection, new: NewOperation) -> list[Message]:
     """Write the first step of the run beside the messages, in their transaction."""
     patience = storage.open().patience
-    first = NewStep(stages.EXTRACT, {"namespace_id": namespace_id})
+    first = NewStep(stages.EXTRACT, {"namespace_id": new.namespace_id})
     step_id = steps.add(conn, new.id, [first], retry_for=patience.retry_for, nudge_after=patience.nudge_after)[0]
     message = outbox.announce(
         conn, first.stage, step_id, operation_id=new.id, trace_id=new.trace_id, delay=patience.grace

@@ -12,7 +12,7 @@ from uuid_utils.compat import uuid7
 
 from isotherm import storage
 from isotherm.pipeline.clean import clean_metadata, clean_name
-from isotherm.pipeline.errors import ErasedError, RejectedError
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace, message_id
@@ -127,10 +127,7 @@ def store(
         raise RejectedError(f"from 1 to {MAX_BATCH} records can be stored at once, not {len(pairs)}")
     if len({namespace.bank for namespace, _ in pairs}) > 1:
         raise RejectedError("the records of one call belong to one bank")
-    try:
-        return _store(pairs, key, kind, also)
-    except ErasedError:  # a namespace was forgotten since this process looked up its ids
-        return _store(pairs, key, kind, also)
+    return namespaces.again_if_erased(lambda: _store(pairs, key, kind, also))
 
 
 def _store(

@@ -9,7 +9,7 @@ from uuid import uuid4
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
-from isotherm.pipeline.errors import ErasedError, RejectedError
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsImported
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.ports import Redactor
@@ -78,10 +78,7 @@ def import_records(records: Sequence[PortableRecord]) -> Accepted:
         raise RejectedError(f"from 1 to {MAX_BATCH} records can be imported at once, not {len(records)}")
     if len({record.namespace.bank for record in records}) > 1:
         raise RejectedError("the records of one call belong to one bank")
-    try:
-        return _import(records)
-    except ErasedError:  # a namespace was forgotten since this process looked up its ids
-        return _import(records)
+    return namespaces.again_if_erased(lambda: _import(records))
 
 
 def _import(records: Sequence[PortableRecord]) -> Accepted:

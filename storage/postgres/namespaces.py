@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
-from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.errors import ErasedError, RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.storage.postgres.pool import Connection, connection, on_erased
+
+T = TypeVar("T")
 
 # A lookup first: an insert that finds its row would wait for every writer that holds a reference to it. For the same
 # reason the update that makes a conflict return its row names no key column.
@@ -108,6 +111,17 @@ def forget_places() -> None:
 
 
 on_erased(forget_places)
+
+
+def again_if_erased(write: Callable[[], T]) -> T:
+    """Write, and once more when a namespace was erased since this process looked up its ids; `write` looks them up itself.
+
+    Raises: as `write` does.
+    """
+    try:
+        return write()
+    except ErasedError:
+        return write()
 
 
 def columns(namespace: Namespace) -> dict[str, str | None]:

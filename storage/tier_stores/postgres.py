@@ -154,9 +154,11 @@ class PostgresStore:
             return tier_rows.namespaces(conn)
 
     def _change(self, namespace: Namespace, write: Callable[[Connection, Place], T]) -> T:
-        place = namespaces.resolve(namespace)
-        done, _ = self._memory.change([place.namespace_id], uuid4(), lambda conn: (write(conn, place), []))
-        return done
+        def changed() -> T:
+            place = namespaces.resolve(namespace)
+            return self._memory.change([place.namespace_id], uuid4(), lambda conn: (write(conn, place), []))[0]
+
+        return namespaces.again_if_erased(changed)
 
     def _write(self, conn: Connection, place: Place, row: Row | None, record: StoredRecord) -> StoredRecord:
         writing = Writing(uuid7(), place, self._patience, embeds=self._embeds)

@@ -21,6 +21,7 @@ from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.redis.tail import Tail
+from isotherm.storage.tier_stores.postgres import PostgresStore
 from isotherm.tasks import cold, producers
 from isotherm.tasks import forget as stage
 from isotherm.tasks import tier as stages
@@ -239,11 +240,37 @@ def test_a_writer_that_kept_the_old_ids_writes_into_a_new_namespace(memory: Stor
     for erased in (False, True):
         if erased:
             forgotten(accepted)
-        namespaces._PLACES[NS.key] = stale
+        namespaces._PLACES[NS] = stale
         producers.remember(NS, f"new {erased}", record_id=f"n{erased}")
         drive()
         assert namespaces.resolve(NS) != stale
     assert [r.content for r in memory.tier.tail(NS)] == ["new False", "new True"]
+
+
+def test_a_session_read_by_a_writer_that_kept_the_old_ids_is_the_new_one() -> None:
+    producers.remember(NS, "old", record_id="a")
+    drive()
+    stale = namespaces.resolve(NS)
+    forgotten(producers.forget(NS))
+    namespaces._PLACES[NS] = stale
+    line = TranscriptLine(1, NS.agent, str(NS.session), None, "user", "I love sea kayaking.", datetime.now(UTC))
+    accepted = ingest_session(NS, [line])
+    read = "SELECT (input ->> 'namespace_id')::bigint FROM operation_steps WHERE operation_id = %(id)s AND stage = 'interest.extract'"
+    assert fetch_all(read, {"id": accepted.operation_id}) == [(namespaces.resolve(NS).namespace_id,)]
+    assert namespaces.resolve(NS) != stale
+
+
+def test_a_store_that_kept_the_old_ids_writes_into_a_new_namespace(memory: Storage) -> None:
+    producers.remember(NS, "old", record_id="a")
+    drive()
+    stale = namespaces.resolve(NS)
+    stored = PostgresStore(memory.tier, memory.patience, memory.blobs).get(NS, "a")
+    forgotten(producers.forget(NS))
+    namespaces._PLACES[NS] = stale
+    PostgresStore(memory.tier, memory.patience, memory.blobs).put(NS, stored)
+    drive()
+    assert namespaces.resolve(NS) != stale
+    assert [r.content for r in memory.tier.tail(NS)] == ["old"]
 
 
 def test_a_reader_that_kept_the_old_ids_reads_the_new_namespace(memory: Storage) -> None:
@@ -253,7 +280,7 @@ def test_a_reader_that_kept_the_old_ids_reads_the_new_namespace(memory: Storage)
     producers.forget(NS)
     producers.remember(NS, "new", record_id="b")
     for _ in range(2):
-        namespaces._PLACES[NS.key] = stale
+        namespaces._PLACES[NS] = stale
         assert [r.id for r in memory.tier.tail(NS)] == ["b"]
     drive()
 
