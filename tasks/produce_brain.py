@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
@@ -39,6 +39,7 @@ from isotherm.storage.postgres.brain_write import Put, Written
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
+from isotherm.tasks.accepted import operation_over
 from isotherm.tasks.observe import emit
 from isotherm.tasks.publish import after_commit, publish_after_commit
 from isotherm.tasks.strict import with_vectors
@@ -327,17 +328,10 @@ def _known(namespace: Namespace) -> Place:
 
 
 def _operation(kind: str, namespace: Namespace, place: Place, key: str | None, body: list[Any]) -> NewOperation:
-    checked = None if key is None else clean_name(key, field="key")
-    said = json.dumps(body, sort_keys=True, separators=(",", ":"), default=str)
-    return NewOperation(
-        id=uuid7(),
-        kind=kind,
-        trace_id=uuid4(),
-        bank_id=place.bank_id,
-        namespace_id=place.namespace_id,
-        key=None if checked is None else digest("operation", kind, namespace.key, checked),
-        fingerprint=None if checked is None else digest("body", said),
-    )
+    def said() -> bytes:
+        return digest("body", json.dumps(body, sort_keys=True, separators=(",", ":"), default=str))
+
+    return operation_over(kind, namespace, place, key, said)
 
 
 def _fingerprint(new: NewObject) -> list[Any]:

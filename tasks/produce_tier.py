@@ -6,15 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
-
-from uuid_utils.compat import uuid7
 
 from isotherm import storage
-from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsPinned, RecordsUnpinned, RecordUpdated
-from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.edits import RecordEdit
@@ -30,6 +25,7 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.tier_edit import Edited, Pinned
 from isotherm.storage.postgres.tier_list import Page
 from isotherm.storage.settings import Settings
+from isotherm.tasks.accepted import operation_over
 from isotherm.tasks.observe import counted, emit
 from isotherm.tasks.publish import publish_after_commit
 
@@ -205,16 +201,7 @@ def unpin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -
 
 def operation(kind: str, namespace: Namespace, place: Place, key: str | None, body: dict[str, Any]) -> NewOperation:
     """An operation to be over one namespace; `body` is what a repeat with the same key must have in common with it."""
-    checked = None if key is None else clean_name(key, field="key")
-    return NewOperation(
-        id=uuid7(),
-        kind=kind,
-        trace_id=uuid4(),
-        bank_id=place.bank_id,
-        namespace_id=place.namespace_id,
-        key=None if checked is None else digest("operation", kind, namespace.key, checked),
-        fingerprint=None if checked is None else steps.input_hash(body),
-    )
+    return operation_over(kind, namespace, place, key, lambda: steps.input_hash(body))
 
 
 def _place(namespace: Namespace) -> Place:
