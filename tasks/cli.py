@@ -12,6 +12,7 @@ from rich.markup import escape
 
 from isotherm import __version__
 from isotherm.tasks.commands import (
+    backup,
     brain,
     brain_find,
     config,
@@ -46,6 +47,8 @@ app.command(rich_help_panel=_HERE)(servers.up)
 app.command(rich_help_panel=_HERE)(servers.down)
 app.command(rich_help_panel=_HERE)(servers.migrate)
 app.command(rich_help_panel=_HERE)(servers.doctor)
+app.command(rich_help_panel=_HERE)(backup.backup)
+app.command("restore-db", rich_help_panel=_HERE)(backup.restore_db)
 app.command(rich_help_panel=_HERE)(demo.demo)
 app.command("settings", rich_help_panel=_HERE)(config.show_settings)
 app.command(rich_help_panel=_MEMORY)(ingest.ingest)

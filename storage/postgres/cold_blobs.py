@@ -40,6 +40,12 @@ UPDATE cold_blobs SET state = 'dead', changed_at = now() WHERE id IN (
     WHERE state = 'orphan' OR (state = 'writing' AND changed_at < now() - %(grace)s)
     ORDER BY changed_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"""
 
+# A backup holds it alone while it copies objects; whoever condemns some holds it with others for one transaction.
+_COPIED = 0x1507_B10B
+_MAY_CONDEMN = "SELECT pg_try_advisory_xact_lock_shared(%s)"
+_HOLD = "SELECT pg_try_advisory_lock(%s)"
+_LIVE = "SELECT object_key, stored_bytes FROM cold_blobs WHERE state = 'live' ORDER BY id"
+
 _DEAD = "SELECT id, object_key FROM cold_blobs WHERE state = 'dead' ORDER BY changed_at LIMIT %s"
 _REMOVE = "DELETE FROM cold_blobs WHERE id = ANY(%s) AND state = 'dead'"
 _COUNTS = "SELECT state, count(*), coalesce(sum(stored_bytes), 0) FROM cold_blobs GROUP BY state ORDER BY state"
@@ -85,8 +91,23 @@ def let_go(conn: Connection, ids: Sequence[int]) -> None:
 
 
 def condemn(conn: Connection, *, grace: timedelta, limit: int) -> int:
-    """Make orphans dead, and uploads that never ended within `grace`; returns how many. Commit before removing objects."""
+    """Make orphans dead, and uploads that never ended within `grace`; returns how many. Commit before removing objects.
+
+    None are made dead while a backup copies objects, since its copy of the database may still refer to them.
+    """
+    if conn.execute(_MAY_CONDEMN, (_COPIED,)).fetchone() != (True,):
+        return 0
     return conn.execute(_CONDEMN, {"grace": grace, "limit": limit}).rowcount
+
+
+def hold(conn: Connection) -> bool:
+    """Keep every object where it is until this connection ends; False when another one holds them."""
+    return conn.execute(_HOLD, (_COPIED,)).fetchone() == (True,)
+
+
+def live(conn: Connection) -> list[tuple[str, int]]:
+    """The objects that cold bodies refer to, with their bytes."""
+    return [(str(key), int(size)) for key, size in conn.execute(_LIVE).fetchall()]
 
 
 def dead(conn: Connection, limit: int) -> list[Blob]:

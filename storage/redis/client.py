@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 
 import redis
 from redis.backoff import NoBackoff
@@ -59,6 +60,27 @@ def translated() -> Iterator[None]:
         raise UnavailableError("Redis cannot be reached") from error
     except (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError) as error:
         raise UnavailableError("Redis takes no writes now") from error
+
+
+def clear(url: str, prefix: str) -> int:
+    """Delete every key of this product, the copies and buffers; returns how many. Messages of the broker stay.
+
+    Raises: UnavailableError when Redis cannot be reached.
+    """
+    client = redis.Redis.from_url(url, socket_timeout=5.0, socket_connect_timeout=2.0)
+    deleted = 0
+    try:
+        with translated():
+            keys = client.scan_iter(match=f"{_literal(prefix)}:*", count=1_000)
+            while some := list(islice(keys, 1_000)):
+                deleted += int(client.unlink(*some))
+    finally:
+        client.close()
+    return deleted
+
+
+def _literal(prefix: str) -> str:
+    return "".join(f"[{c}]" if c in "*?[" else c for c in prefix)
 
 
 def check_server(client: redis.Redis) -> str:
