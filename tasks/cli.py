@@ -17,6 +17,7 @@ from isotherm.tasks.commands import (
     brain_find,
     config,
     demo,
+    doctor,
     edit,
     erase,
     graph,
@@ -46,7 +47,7 @@ _WORK = "Background work"
 app.command(rich_help_panel=_HERE)(servers.up)
 app.command(rich_help_panel=_HERE)(servers.down)
 app.command(rich_help_panel=_HERE)(servers.migrate)
-app.command(rich_help_panel=_HERE)(servers.doctor)
+app.command(rich_help_panel=_HERE)(doctor.doctor)
 app.command(rich_help_panel=_HERE)(backup.backup)
 app.command("restore-db", rich_help_panel=_HERE)(backup.restore_db)
 app.command(rich_help_panel=_HERE)(demo.demo)

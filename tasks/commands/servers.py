@@ -1,38 +1,22 @@
-"""`up`, `down`, `migrate`, `doctor`: servers and processes of this machine, and whether all is well."""
+"""`up`, `down`, `migrate`: servers and processes of this machine."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
 from rich.markup import escape
 
-from isotherm import storage
-from isotherm.pipeline import stages
-from isotherm.pipeline.errors import TransientError
 from isotherm.storage import servers
 from isotherm.storage.postgres import migrate as migrations
-from isotherm.storage.postgres import operations, outbox
-from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import Settings, settings
-from isotherm.tasks import broker
 from isotherm.tasks.commands.output import (
-    Exit,
-    JsonFlag,
     err,
     errors_as_sentences,
     out,
-    print_json,
-    span,
     table,
 )
 from isotherm.tasks.processes import Flower, Processes
-
-# A due message this old means that no relay runs: beat or every maintenance worker is away.
-_RELAY_LATE_S = 60.0
-# Work that nobody took for this long is a fault even where a consumer exists.
-_STUCK_S = 600.0
 
 
 def start_servers(chosen: Settings) -> list[str]:
@@ -115,96 +99,3 @@ def migrate() -> None:
             out.print(f"applied {migration.number:04} {migration.name}")
         if not applied:
             out.print("the database is at this version already")
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing the doctor looked at: what, whether it is well, and a sentence."""
-
-    subject: str
-    well: bool
-    text: str
-
-
-def doctor(*, as_json: JsonFlag = False) -> None:
-    """Look at servers, queues and work, and say what is wrong. Exit code 4 when something is."""
-    with errors_as_sentences():
-        findings = examine(settings())
-        ill = [f for f in findings if not f.well]
-        if as_json:
-            listed = [{"subject": f.subject, "well": f.well, "text": f.text} for f in findings]
-            print_json({"well": not ill, "findings": listed})
-        else:
-            rows = [(f"[{_color(f)}]{'✓' if f.well else '✗'}[/]", f.subject, escape(f.text)) for f in findings]
-            out.print(table("Doctor", ("", "what", "finding"), rows))
-        if ill:
-            raise SystemExit(int(Exit.UNHEALTHY))
-
-
-def _color(finding: Finding) -> str:
-    return "green" if finding.well else "red"
-
-
-def examine(chosen: Settings) -> list[Finding]:
-    """Look at everything once. What cannot be asked because a server is away is left out: the server is the finding."""
-    faults = servers.check(chosen)
-    findings = [Finding("servers", well=False, text=fault.text) for fault in faults]
-    if not faults:
-        findings.append(Finding("servers", well=True, text="PostgreSQL and Redis answer, fit and are migrated"))
-    findings += _processes(chosen)
-    try:
-        servers.probe(chosen)
-        storage.open(chosen)
-        findings += _queues() + _work()
-    except TransientError as error:
-        if not faults:
-            findings.append(Finding("work", well=False, text=str(error)))
-    return findings
-
-
-def _processes(chosen: Settings) -> list[Finding]:
-    found = Processes(chosen).status()
-    return [
-        Finding(
-            p.name, p.running, f"running, pid {p.pid}" if p.running else f"was started here and has ended; log: {p.log}"
-        )
-        for p in found
-        if p.running or p.name != "flower"
-    ]
-
-
-def _queues() -> list[Finding]:
-    with connection() as conn:
-        backlog = {b.queue: b for b in operations.backlog(conn)}
-    consumers = broker.consumers()
-    findings = []
-    for queue in stages.Queue:
-        listening, work = consumers.get(queue.value, []), backlog.get(queue.value)
-        waiting = f"{work.steps} steps wait, the oldest for {span(work.oldest_s)}" if work else "no work waits"
-        if queue is stages.Queue.MAINTENANCE:
-            waiting = "ticks of beat"
-        if not listening:
-            needed = work is not None or queue is not stages.Queue.GRAPH
-            findings.append(Finding(f"queue {queue.value}", not needed, f"no consumer; {waiting}"))
-            continue
-        stuck = work is not None and work.oldest_s > _STUCK_S and not work.running
-        findings.append(Finding(f"queue {queue.value}", not stuck, f"{len(listening)} consumers; {waiting}"))
-    return findings
-
-
-def _work() -> list[Finding]:
-    with connection() as conn:
-        messages, oldest = outbox.depth(conn)
-        ended = dict.fromkeys(("failed", "dead", "partial"), 0)
-        for _, name, count in operations.counts(conn):
-            if name in ended:
-                ended[name] += count
-    late = oldest > _RELAY_LATE_S
-    text = f"{messages} messages are due, the oldest for {span(oldest)}" if messages else "nothing is due"
-    findings = [Finding("outbox", not late, text + ("; does beat run?" if late else ""))]
-    bad = {state: count for state, count in ended.items() if count}
-    listed = ", ".join(f"{count} {state}" for state, count in bad.items())
-    text = (
-        f"{listed}; see `isotherm ops list --state {next(iter(bad))}`" if bad else "none ended failed, dead or partial"
-    )
-    return [*findings, Finding("operations", not bad, text)]

@@ -1,0 +1,201 @@
+"""`doctor`: what is well, what is not, and what mends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from isotherm import storage
+from isotherm.pipeline import stages
+from isotherm.pipeline.errors import TransientError
+from isotherm.storage import health, servers
+from isotherm.storage.models import factory
+from isotherm.storage.postgres import operations, outbox
+from isotherm.storage.postgres.pool import connection
+from isotherm.storage.redis import client as redis_client
+from isotherm.storage.settings import Settings, settings
+from isotherm.tasks import broker
+from isotherm.tasks.commands.output import Exit, JsonFlag, errors_as_sentences, out, print_json, span, table
+from isotherm.tasks.processes import Processes
+
+# A due message this old means that no relay runs: beat or every maintenance worker is away.
+_RELAY_LATE_S = 60.0
+# Work that nobody took for this long is a fault even where a consumer exists.
+_STUCK_S = 600.0
+# Leases and waits compare moments of PostgreSQL with its own; ids, ticks and times of records are this machine's.
+_SKEW_S = 5.0
+# Graphs are compared every quarter of an hour; much later means that beat or the graph's worker is away.
+_DRIFT_LATE = 4
+_NEEDED = ("btree_gin", "pg_trgm", "vector")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing the doctor looked at: what, whether it is well, a sentence, and what mends it where it is not."""
+
+    subject: str
+    well: bool
+    text: str
+    remedy: str = ""
+
+
+def doctor(
+    *,
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Also compare every object and every vector's stamp; reads them all.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Look at servers, queues and work, say what is wrong and what mends it. Exit code 4 when something is."""
+    with errors_as_sentences():
+        findings = examine(settings(), deep=deep)
+        ill = [f for f in findings if not f.well]
+        if as_json:
+            print_json({"well": not ill, "findings": [asdict(f) for f in findings]})
+        else:
+            rows = [(f"[{_color(f)}]{'✓' if f.well else '✗'}[/]", f.subject, _told(f)) for f in findings]
+            out.print(table("Doctor", ("", "what", "finding"), rows))
+        if ill:
+            raise SystemExit(int(Exit.UNHEALTHY))
+
+
+def _told(finding: Finding) -> str:
+    return escape(finding.text) + (f"\n→ {escape(finding.remedy)}" if finding.remedy else "")
+
+
+def _color(finding: Finding) -> str:
+    return "green" if finding.well else "red"
+
+
+def examine(chosen: Settings, *, deep: bool = False) -> list[Finding]:
+    """Look at everything once. What cannot be asked because a server is away is left out: the server is the finding."""
+    faults = servers.check(chosen)
+    findings = [Finding("servers", well=False, text=fault.text) for fault in faults]
+    if not faults:
+        findings.append(Finding("servers", well=True, text="PostgreSQL and Redis answer, fit and are migrated"))
+    findings += _processes(chosen)
+    try:
+        servers.probe(chosen)
+        storage.open(chosen)
+        for part in (_database, _clocks, _queues, _work, _graphs, *((_objects, _stamps) if deep else ())):
+            findings += part()
+    except TransientError as error:
+        if not faults:
+            findings.append(Finding("work", well=False, text=str(error)))
+    return findings
+
+
+def _processes(chosen: Settings) -> Iterator[Finding]:
+    for p in Processes(chosen).status():
+        if p.running:
+            yield Finding(p.name, well=True, text=f"running, pid {p.pid}")
+        elif p.name != "flower":
+            yield Finding(p.name, False, f"was started here and has ended; log: {p.log}", "isotherm up starts it again")
+
+
+def _database() -> Iterator[Finding]:
+    with connection() as conn:
+        found = health.server(conn)
+    missing = [name for name in _NEEDED if name not in found.extensions]
+    extensions = ", ".join(f"{name} {version}" for name, version in found.extensions.items())
+    role = f"role {found.role}" + (", a superuser" if found.superuser else "")
+    text = f"PostgreSQL {found.version}, migration {found.migration}, {role}; {extensions}"
+    if missing:
+        yield Finding("database", False, f"{text}; without {', '.join(missing)}", "CREATE EXTENSION as its owner")
+    else:
+        yield Finding("database", well=True, text=text)
+
+
+def _clocks() -> Iterator[Finding]:
+    opened = storage.open()
+    with connection() as conn:
+        found = health.skews(conn, redis_client.open_client(servers.redis_url(opened.settings)))
+    far = {name: skew for name, skew in found.items() if abs(skew) > _SKEW_S}
+    text = ", ".join(f"{name} {skew:+.1f} s" for name, skew in (far or found).items())
+    remedy = "set the clocks by NTP: times of records and ids come from this machine" if far else ""
+    yield Finding("clocks", not far, f"against this machine: {text}", remedy)
+
+
+def _queues() -> Iterator[Finding]:
+    with connection() as conn:
+        backlog = {b.queue: b for b in operations.backlog(conn)}
+    consumers = broker.consumers()
+    for queue in stages.Queue:
+        listening, work = consumers.get(queue.value, []), backlog.get(queue.value)
+        waiting = f"{work.steps} steps wait, the oldest for {span(work.oldest_s)}" if work else "no work waits"
+        if queue is stages.Queue.MAINTENANCE:
+            waiting = "ticks of beat"
+        if not listening:
+            needed = work is not None or queue is not stages.Queue.GRAPH
+            remedy = f"start a worker with --queues {queue.value}, or isotherm up" if needed else ""
+            yield Finding(f"queue {queue.value}", not needed, f"no consumer; {waiting}", remedy)
+            continue
+        stuck = work is not None and work.oldest_s > _STUCK_S and not work.running
+        remedy = "nobody takes it: look at the workers' logs, restart them" if stuck else ""
+        yield Finding(f"queue {queue.value}", not stuck, f"{len(listening)} consumers; {waiting}", remedy)
+
+
+def _work() -> Iterator[Finding]:
+    with connection() as conn:
+        messages, oldest = outbox.depth(conn)
+        partial = sum(count for _, name, count in operations.counts(conn) if name == "partial")
+        ended = health.ended_badly(conn)
+    late = oldest > _RELAY_LATE_S
+    text = f"{messages} messages are due, the oldest for {span(oldest)}" if messages else "nothing is due"
+    remedy = "start beat and a worker with --queues maintenance, or isotherm up" if late else ""
+    yield Finding("outbox", not late, text, remedy)
+    if not ended:
+        more = f"; {partial} partial" if partial else ""
+        yield Finding("operations", not partial, f"none ended failed or dead{more}")
+    for e in ended:
+        text = f"{e.operations} operations {e.state} at {e.stage}: {e.reason}"
+        yield Finding("operations", False, text, f"isotherm ops show {e.example}; then isotherm ops retry or cancel")
+
+
+def _graphs() -> Iterator[Finding]:
+    opened = storage.open()
+    with connection() as conn:
+        found = health.drift(conn)
+    if not found.graphs:
+        return
+    late = (found.oldest_s or 0.0) > _DRIFT_LATE * opened.settings.drift_every.total_seconds()
+    text = f"{found.graphs} compared, {found.differing} differed by {found.nodes} nodes and {found.edges} edges"
+    remedy = "isotherm graph drift compares and repairs now" if found.differing or late else ""
+    when = f", the oldest {span(found.oldest_s or 0.0)} ago"
+    yield Finding("graphs", not (found.differing or late), text + when, remedy)
+
+
+def _objects() -> Iterator[Finding]:
+    found = health.compare_objects(storage.open().blobs)
+    text = f"{found.checked} in the blob store"
+    if found.missing:
+        text += f"; {found.missing} that records need are missing"
+    if found.unknown:
+        text += f"; {found.unknown} belong to nothing here"
+    remedy = ""
+    if found.missing:
+        remedy = "bring them back from a backup: isotherm restore-db, or copy its blobs"
+    elif found.unknown:
+        remedy = "another database may use this store; if none does, delete what the store has and the backup has not"
+    yield Finding("objects", not (found.missing or found.unknown), text, remedy)
+
+
+def _stamps() -> Iterator[Finding]:
+    embedder = factory.embedder(storage.open().settings)
+    with connection() as conn:
+        found = health.stamps(conn)
+    foreign = [f"{count} {of} by {model}" for of, model, count in found if embedder and model != embedder.model]
+    ours = sum(count for _, model, count in found if embedder and model == embedder.model)
+    if embedder is None:
+        yield Finding("vectors", well=True, text=f"no model here; {sum(count for _, _, count in found)} stored")
+    elif foreign:
+        text = f"{ours} by {embedder.model}; others, which it cannot compare: {', '.join(foreign)}"
+        yield Finding(
+            "vectors", False, text, "wait: they are made anew in the background; or go back to the earlier model"
+        )
+    else:
+        yield Finding("vectors", well=True, text=f"{ours}, all by {embedder.model}")
