@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test lint bench lock clean
+.PHONY: help demo up down test soak lint bench lock clean
 
 help: ## Show what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -22,6 +22,9 @@ down: $(VENV)/demo.stamp ## Stop them; the data stay
 # Most tests wait for a process of their own, so two files at a time are faster even on one core.
 test: $(VENV)/dev.stamp ## Run the tests
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+
+soak: $(VENV)/dev.stamp ## Hurt servers and processes a thousand times while programs write, then compare everything
+	@$(BIN)/python tests/faults/soak.py $(ARGS)
 
 lint: $(VENV)/dev.stamp ## Style, types and the direction of imports
 	@$(BIN)/ruff check .

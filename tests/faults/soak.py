@@ -1,0 +1,176 @@
+"""A soak: programs that use every producer, while servers and processes are hurt by a seeded plan; then everything is compared.
+
+    python tests/faults/soak.py --faults 100 --operations 2000 --seed 7
+
+The same seed makes the same calls and the same injuries in the same order; what meets what is up to the machine.
+Exit code 0 when nothing was lost, doubled, stuck, adrift or left over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE.parent), str(HERE)]
+
+from harness import Processes, all_final, outbox_is_empty  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.table import Table  # noqa: E402
+from soak_calls import Caller  # noqa: E402
+from soak_check import Verdict, check  # noqa: E402
+from soak_injuries import World, injure  # noqa: E402
+from soak_proxy import Proxy  # noqa: E402
+
+from isotherm import storage  # noqa: E402
+from isotherm.storage import settings  # noqa: E402
+from isotherm.storage.embedded import Embedded  # noqa: E402
+from isotherm.storage.postgres.migrate import migrate  # noqa: E402
+from isotherm.tasks import producers, ticks  # noqa: E402
+from isotherm.tasks.app import app  # noqa: E402
+
+CALLERS = 4
+_CALM_S = 240.0
+# Kills without end must not end a step: that a poisonous one does end is another test's.
+_SETTINGS = {
+    "ISOTHERM_LEASE": "3", "ISOTHERM_TICK": "0.5", "ISOTHERM_TOUCH_TICK": "1", "ISOTHERM_RECONCILE_TICK": "3",
+    "ISOTHERM_RETRY_BASE": "0.2", "ISOTHERM_RETRY_CAP": "2", "ISOTHERM_OUTBOX_GRACE": "2", "ISOTHERM_NUDGE_AFTER": "2",
+    "ISOTHERM_SOFT_SHUTDOWN": "3", "ISOTHERM_MAX_ATTEMPTS": "100", "ISOTHERM_EMBEDDER": "none", "ISOTHERM_LOG_JSON": "true",
+    "ISOTHERM_POOL_SIZE": "6", "ISOTHERM_STATEMENT_TIMEOUT": "5", "ISOTHERM_COLD_MIN_BYTES": "64",
+    "ISOTHERM_BLOB_MIN_BYTES": "1024", "ISOTHERM_TIER": '{"hot_capacity": 20, "warm_capacity": 40, "cooldown": null}',
+}  # fmt: skip
+
+
+def main() -> int:
+    asked = _arguments()
+    base = Path(tempfile.mkdtemp(prefix="isotherm-soak-"))
+    base.chmod(0o755)
+    world, begun = _world(base), time.monotonic()
+    try:
+        summary = _soak(world, asked, begun)
+    finally:
+        storage.close()
+        world.processes.stop()
+        world.postgres.close()
+        world.redis.close()
+        world.servers.stop()
+        if not asked.keep:
+            shutil.rmtree(base, ignore_errors=True)
+    if asked.json:
+        sys.stdout.write(json.dumps(summary) + "\n")
+    else:
+        _show(summary)
+    return 0 if summary["well"] else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=1_000)
+    parser.add_argument("--operations", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--pause", type=float, nargs=2, default=(0.1, 1.0), help="seconds between two faults")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--keep", action="store_true", help="leave data and logs where they are")
+    return parser.parse_args()
+
+
+def _world(base: Path) -> World:
+    servers = Embedded(base / "servers", system_dir=base / "system")
+    ends = servers.start()
+    migrate(ends.postgres_dsn)
+    front, run, blobs = base / "front", servers.status()[0].socket.parent, base / "blobs"
+    front.mkdir()
+    blobs.mkdir()
+    postgres = Proxy(front / ".s.PGSQL.5432", run / ".s.PGSQL.5432")
+    redis = Proxy(front / "redis.sock", servers.status()[1].socket)
+    values = {
+        **_SETTINGS,
+        "ISOTHERM_POSTGRES_DSN": f"postgresql://isotherm@{quote(str(front), safe='')}/isotherm",
+        "ISOTHERM_REDIS_URL": f"unix://{front / 'redis.sock'}?db=0",
+        "ISOTHERM_DATA_DIR": str(base / "data"),
+        "ISOTHERM_BLOB_DIR": str(blobs),
+    }
+    os.environ.update(values)
+    settings.settings.cache_clear()
+    broker = f"redis+socket://{front / 'redis.sock'}?virtual_host=0"
+    app.conf.update(broker_url=broker, result_backend=broker)
+    logs = base / "logs"
+    logs.mkdir()
+    return World(servers, Processes(values, logs), postgres, redis, blobs)
+
+
+def _soak(world: World, asked: argparse.Namespace, begun: float) -> dict[str, Any]:
+    storage.open()
+    world.tend()
+    over = threading.Event()
+    callers = [Caller(n, asked.seed, over) for n in range(CALLERS)]
+    with ThreadPoolExecutor(CALLERS) as programs:
+        running = [programs.submit(c.run, -(-asked.operations // CALLERS)) for c in callers]
+        try:
+            made = injure(world, asked.seed, asked.faults, tuple(asked.pause))
+        finally:
+            world.heal()
+            over.set()
+        while not all(each.done() for each in running):
+            world.tend()
+            time.sleep(0.2)
+        for each in running:
+            each.result()
+    hurt_s = time.monotonic() - begun
+    verdict = _calm(world, callers)
+    return {
+        "well": bool(verdict), "seed": asked.seed, "faults": made.total(), "by_kind": dict(sorted(made.items())),
+        "operations": sum(len(c.operations) for c in callers), "calls_repeated": sum(c.repeats for c in callers),
+        "messages_again": world.duplicates, "processes_started": world.started, "seconds": round(hurt_s, 1),
+        "calm_seconds": round(time.monotonic() - begun - hurt_s, 1), **asdict(verdict),
+    }  # fmt: skip
+
+
+def _calm(world: World, callers: list[Caller]) -> Verdict:
+    """Wait until nothing is left to do, then compare."""
+    deadline = time.monotonic() + _CALM_S
+    while not (all_final() and outbox_is_empty()) and time.monotonic() < deadline:
+        world.tend()
+        time.sleep(0.2)
+    producers.flush()
+    while ticks.collect()["objects"]:
+        pass
+    return check(callers)
+
+
+def _show(summary: dict[str, Any]) -> None:
+    table = Table("", "", title=f"Soak, seed {summary['seed']}", title_justify="left")
+    for name in (
+        "operations",
+        "faults",
+        "calls_repeated",
+        "messages_again",
+        "processes_started",
+        "seconds",
+        "calm_seconds",
+    ):
+        table.add_row(name.replace("_", " "), str(summary[name]))
+    for name, count in summary["by_kind"].items():
+        table.add_row(f"  {name}", str(count))
+    for name in ("lost", "doubled", "stuck", "drift", "residue"):
+        table.add_row(name, f"[red]{len(summary[name])}[/red]" if summary[name] else "[green]0[/green]")
+    console = Console()
+    console.print(table)
+    for name in ("lost", "doubled", "stuck", "drift", "residue"):
+        for line in summary[name]:
+            console.print(f"{name}: {line}", markup=False)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

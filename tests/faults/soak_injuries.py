@@ -1,0 +1,220 @@
+"""What is done to the servers and processes of a soak, one injury after the other, by a seeded plan."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import redis
+from harness import Process, Processes
+from soak_proxy import Mode, Proxy
+
+from isotherm.storage.embedded import Embedded
+from isotherm.tasks.app import app
+
+_SENT = """
+SELECT s.stage, s.queue, s.id, s.operation_id::text, o.trace_id::text
+FROM operation_steps AS s JOIN operations AS o ON o.id = s.operation_id ORDER BY s.id DESC LIMIT 200"""
+_KILLED = """
+SELECT count(pg_terminate_backend(pid)) FROM (
+    SELECT pid FROM pg_stat_activity WHERE application_name = 'isotherm' ORDER BY random() LIMIT %s) AS chosen"""
+_DELIVERIES = 8
+
+
+@dataclass
+class World:
+    """Servers, the sockets before them, and processes that are started again when they end."""
+
+    servers: Embedded
+    processes: Processes
+    postgres: Proxy
+    redis: Proxy
+    blobs: Path
+    running: dict[str, Process] = field(default_factory=dict)
+    started: int = 0
+    duplicates: int = 0
+
+    def tend(self) -> None:
+        """Start what is missing, under names that nobody had; a machine's supervisor would do the same."""
+        for role in ("beat", "worker-a", "worker-b"):
+            process = self.running.get(role)
+            if process is not None and process.popen.poll() is None:
+                continue
+            self.started += 1
+            name = f"{role}-{self.started}"
+            if role == "beat":
+                self.running[role] = self.processes.beat(name)
+            else:
+                self.running[role] = self.processes.worker(name, ready=False)
+
+    def heal(self) -> None:
+        """End every injury that lasts."""
+        for proxy in (self.postgres, self.redis):
+            proxy.set("pass")
+        self.servers.start()
+        self.tend()
+
+    def worker(self, dice: random.Random) -> Process:
+        return self.running[dice.choice(("worker-a", "worker-b"))]
+
+
+def kill_child(world: World, dice: random.Random) -> None:
+    """SIGKILL to one process of a worker, in the middle of whatever it does."""
+    if children := world.worker(dice).children():
+        with suppress(ProcessLookupError):
+            os.kill(dice.choice(children), signal.SIGKILL)
+
+
+def kill_worker(world: World, dice: random.Random) -> None:
+    """SIGKILL to a whole worker; another with another name comes later."""
+    world.worker(dice).kill_all()
+
+
+def stop_worker(world: World, dice: random.Random) -> None:
+    """SIGTERM, and a soft shutdown."""
+    with suppress(ProcessLookupError):
+        world.worker(dice).popen.send_signal(signal.SIGTERM)
+
+
+def kill_beat(world: World, dice: random.Random) -> None:
+    """SIGKILL to beat."""
+    del dice
+    world.running["beat"].kill_all()
+
+
+def end_backends(world: World, dice: random.Random) -> None:
+    """pg_terminate_backend on some connections of the product."""
+    with suppress(psycopg.OperationalError), _direct(world) as conn:
+        conn.execute(_KILLED, (dice.randint(1, 4),))
+
+
+def kill_postgres(world: World, dice: random.Random) -> None:
+    """SIGKILL to the postmaster; it recovers from its log."""
+    _kill_server(world, 0, dice)
+
+
+def kill_redis(world: World, dice: random.Random) -> None:
+    """SIGKILL to Redis; it comes back with what its append-only file has."""
+    _kill_server(world, 1, dice)
+
+
+def flush_redis(world: World, dice: random.Random) -> None:
+    """FLUSHALL: every message, copy, count and result is gone."""
+    del dice
+    with suppress(redis.ConnectionError, redis.TimeoutError):
+        redis.Redis.from_url(world.servers.endpoints().redis_url, socket_timeout=3).flushall()
+
+
+def pause_redis(world: World, dice: random.Random) -> None:
+    """CLIENT PAUSE: Redis accepts and does not answer."""
+    with suppress(redis.ConnectionError, redis.TimeoutError):
+        redis.Redis.from_url(world.servers.endpoints().redis_url, socket_timeout=3).client_pause(
+            dice.randint(200, 1_500)
+        )
+
+
+def delay(world: World, dice: random.Random) -> None:
+    """Every packet to and from a server comes late."""
+    _for_a_while(_either(world, dice), "delay", dice)
+
+
+def hang(world: World, dice: random.Random) -> None:
+    """A server that accepts and never answers, for a while."""
+    _for_a_while(_either(world, dice), "hang", dice)
+
+
+def cut(world: World, dice: random.Random) -> None:
+    """Every connection to a server ends in the middle of what it carries."""
+    _either(world, dice).cut()
+
+
+def deliver_again(world: World, dice: random.Random) -> None:
+    """Messages of the newest steps again, up to eight times each and in any order."""
+    with (
+        suppress(psycopg.OperationalError, OSError, app.connection_for_write().connection_errors),
+        _direct(world) as conn,
+    ):
+        rows = conn.execute(_SENT).fetchall()
+        again = [row for row in rows for _ in range(dice.choice((0, 0, 1, 2, _DELIVERIES)))]
+        dice.shuffle(again)
+        for stage, queue, step, operation, trace in again[:400]:
+            payload = {"step_id": step, "operation_id": operation, "trace_id": trace}
+            app.send_task(str(stage), args=[payload], queue=str(queue), retry=False)
+            world.duplicates += 1
+
+
+def lose_blobs(world: World, dice: random.Random) -> None:
+    """The blob store cannot be written for a while: a file stands where its folder was."""
+    aside = world.blobs.with_name("aside")
+    if not world.blobs.is_dir():
+        return
+    world.blobs.rename(aside)
+    world.blobs.touch()
+    time.sleep(dice.uniform(0.2, 1.0))
+    world.blobs.unlink()
+    aside.rename(world.blobs)
+
+
+Injury = Callable[[World, random.Random], None]
+INJURIES: dict[str, tuple[Injury, int]] = {
+    "child killed": (kill_child, 8), "worker killed": (kill_worker, 3), "worker stopped": (stop_worker, 2),
+    "beat killed": (kill_beat, 2), "backends ended": (end_backends, 4), "PostgreSQL killed": (kill_postgres, 2),
+    "Redis killed": (kill_redis, 2), "Redis flushed": (flush_redis, 2), "Redis paused": (pause_redis, 2),
+    "server slow": (delay, 3), "server hangs": (hang, 3), "connections cut": (cut, 4),
+    "messages again": (deliver_again, 6), "blob store away": (lose_blobs, 2),
+}  # fmt: skip
+
+
+def plan(seed: int) -> Iterator[tuple[str, Injury, random.Random]]:
+    """The same seed gives the same injuries in the same order, with the same dice."""
+    dice = random.Random(seed)
+    names, weights = list(INJURIES), [weight for _, weight in INJURIES.values()]
+    while True:
+        name = dice.choices(names, weights)[0]
+        yield name, INJURIES[name][0], random.Random(dice.random())
+
+
+def injure(world: World, seed: int, faults: int, pause: tuple[float, float]) -> Counter[str]:
+    """Make so many injuries, one after the other; returns how many of each kind."""
+    made: Counter[str] = Counter()
+    for name, injury, dice in plan(seed):
+        if made.total() >= faults:
+            return made
+        injury(world, dice)
+        made[name] += 1
+        time.sleep(dice.uniform(*pause))
+        world.tend()
+    raise AssertionError("a plan has no end")
+
+
+def _kill_server(world: World, number: int, dice: random.Random) -> None:
+    pid = world.servers.status()[number].pid
+    if pid is not None:
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(dice.uniform(0.1, 1.0))
+    world.servers.start()
+
+
+def _either(world: World, dice: random.Random) -> Proxy:
+    return dice.choice((world.postgres, world.redis))
+
+
+def _for_a_while(proxy: Proxy, mode: Mode, dice: random.Random) -> None:
+    proxy.set(mode)
+    time.sleep(dice.uniform(0.3, 2.0))
+    proxy.set("pass")
+
+
+@contextmanager
+def _direct(world: World) -> Iterator[psycopg.Connection]:
+    """A connection that does not pass the proxy."""
+    with psycopg.connect(world.servers.endpoints().postgres_dsn, autocommit=True, connect_timeout=5) as conn:
+        yield conn

@@ -1,0 +1,57 @@
+"""A short soak: everything is hurt for half a minute, and nothing is lost. `make soak` is the long form."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import soak_check
+from soak_check import Verdict
+from soak_injuries import INJURIES, plan
+
+
+@pytest.mark.timeout(400)
+def test_nothing_is_lost_doubled_stuck_adrift_or_left_over() -> None:
+    soak = Path(__file__).parent / "soak.py"
+    command = [sys.executable, str(soak), "--faults", "20", "--operations", "300", "--seed", "11", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=380)
+    assert done.stdout, done.stderr[-3_000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert {name: told[name] for name in ("lost", "doubled", "stuck", "drift", "residue")} == {
+        "lost": [], "doubled": [], "stuck": [], "drift": [], "residue": [],
+    }  # fmt: skip
+    assert (told["faults"], told["operations"] >= 300, done.returncode) == (20, True, 0)
+
+
+def test_seed_makes_the_same_plan_and_every_injury_has_its_turn() -> None:
+    first, again = plan(3), plan(3)
+    names = [next(first)[0] for _ in range(600)]
+    assert names == [next(again)[0] for _ in range(600)]
+    assert set(names) == set(INJURIES)
+
+
+@pytest.mark.parametrize(
+    ("stored", "finding"),
+    [
+        ({}, "gone"),
+        ({"a": "other"}, "not what was stored last"),
+        ({"a": "text", "b": "more"}, "should not be"),
+    ],
+)
+def test_check_finds_what_differs_from_the_model(stored: dict[str, str], finding: str) -> None:
+    verdict = Verdict()
+    soak_check._same(verdict, "record", {"a": "text"}, stored)
+    assert not verdict
+    assert finding in (verdict.lost + verdict.residue)[0]
+
+
+def test_check_finds_operations_that_vanished_or_ended_badly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(soak_check, "fetch_all", lambda *_: [(1, "dead", "killed"), (2, "done", None)])
+    verdict = Verdict()
+    soak_check._operations(verdict, SimpleNamespace(operations={1, 2, 3}))  # type: ignore[arg-type]
+    assert verdict.lost == ["operation 3 was accepted and is gone"]
+    assert verdict.stuck == ["operation 1 is dead: killed"]
