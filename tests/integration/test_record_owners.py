@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+
 import psycopg
 import pytest
 from psycopg import errors as pg
