@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from isotherm.pipeline.clean import storable
 from isotherm.pipeline.lenient_json import json_values, read_cut_off
 from isotherm.pipeline.ports import AnswerT, Question
 
@@ -107,7 +108,7 @@ def _validated(answer: type[AnswerT], value: object) -> AnswerT:
         field = next(iter(answer.model_fields))
         value = {answer.model_fields[field].alias or field: value}
     try:
-        return answer.model_validate(value)
+        return answer.model_validate(storable(value))
     except ValidationError as error:
         raise _criticized(answer, error) from None
 
