@@ -72,10 +72,17 @@ def parse_answer(question: Question[AnswerT], text: str, *, cut_off: bool) -> An
             first = first or error
     if cut_off and question.keep_whole_items:
         with contextlib.suppress(ValueError):
-            return _validated(question.answer, read_cut_off(text))
+            value = read_cut_off(text)
+            if _holds_items(value):  # an answer that was cut before its first item says nothing, not that there is none
+                return _validated(question.answer, value)
     if cut_off:
         raise InvalidAnswerError("It was cut off; answer more briefly.", ["answer"])
     raise first or InvalidAnswerError("It holds no JSON object.", ["answer"])
+
+
+def _holds_items(value: object) -> bool:
+    lists = value.values() if isinstance(value, dict) else [value]
+    return any(isinstance(each, list) and each for each in lists)
 
 
 def repair_text(error: InvalidAnswerError) -> str:
