@@ -31,6 +31,8 @@ from isotherm.tasks.stage import claimed, stage_task, tell
 
 # A run that waits is called when the one before it is written. Should that one end otherwise, it looks again by itself.
 _LOOK_AGAIN = timedelta(seconds=10)
+# Points of a session whose history is looked up at a time.
+_TOGETHER = 100
 _NOT_YET = "another session of this agent decides first"
 
 
@@ -44,12 +46,11 @@ def cluster(payload: Json) -> Json:
             points, model = _judged_points(conn, step)
             stated = interest_history.known(conn, bank_of(step), _statements(points))
             new = [p for p in points if interest_history.by_statement(stated, p) is None]
-            near = interest_history.near(conn, bank_of(step), new, model)
-        shared = _shared(new, stated, near)
-        found = s2.cluster(new, near.points, relate_by_rules, known=shared, proposed=near.pairs)
+            history, links = _history(conn, bank_of(step), new, stated, model)
+        found = s2.cluster(new, history, relate_by_rules, known=links, proposed=())
         counts = {"points": len(points), "known": len(points) - len(new), "components": len(found.components)}
         counts |= {"queues": len(found.queues), "isolated": len(found.isolated)}
-        answer = {"points": codec.dump_points(new), "hist": codec.dump_history(near.points)}
+        answer = {"points": codec.dump_points(new), "hist": codec.dump_history(history)}
         with connection() as conn:
             steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "model": model})
             messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers(step)))
@@ -100,6 +101,30 @@ def _judged_points(conn: Connection, step: ClaimedStep) -> tuple[list[Point], st
 
 def _statements(points: Sequence[Point]) -> list[Statement]:
     return [(s.record_key, s.statement) for p in points for s in p.candidate.sources]
+
+
+def _history(
+    conn: Connection,
+    bank_id: int,
+    points: Sequence[Point],
+    stated: Mapping[Statement, Sequence[UUID]],
+    model: str | None,
+) -> tuple[list[HistPoint], set[tuple[int, UUID]]]:
+    """The stored points that points of the session touch, and (place, id) of who touches whom.
+
+    A batch at a time: of the many that are near in a large bank only those that are touched are kept.
+    """
+    kept: dict[UUID, HistPoint] = {}
+    links: set[tuple[int, UUID]] = set()
+    for start in range(0, len(points), _TOGETHER):
+        some = points[start : start + _TOGETHER]
+        near = interest_history.near(conn, bank_id, some, model)
+        known = _shared(some, stated, near)
+        found = s2.touching(some, near.points, relate_by_rules, known=known, proposed=near.pairs)
+        touched = {stored for _, stored in found}
+        kept |= {h.id: h for h in near.points if h.id in touched}
+        links |= {(start + place, stored) for place, stored in found}
+    return [kept[stored] for stored in sorted(kept)], links
 
 
 def _shared(points: Sequence[Point], stated: Mapping[Statement, Sequence[UUID]], near: Near) -> set[tuple[int, UUID]]:

@@ -74,18 +74,20 @@ def tend(payload: Json) -> Json:
 
 
 def _embed(bank_id: int, who: Readers) -> int:
-    """Each vector is written by itself: a killed runner has lost none, and what changes meanwhile is left to the next one."""
+    """Vectors are remembered as they are made: a killed runner has lost none. What changes meanwhile is left to the next one."""
     if who.embedder is None:
         return 0
     with connection() as conn:
         bare = interest_tend.bare(conn, bank_id, who.embedder.model, _VECTORS_MAX)
     vectors = who.embed([point.candidate for point in bare])
     with connection() as conn:
-        return sum(
-            interest_tend.embed(conn, bank_id, point, vec, who.embedder.model)
+        made = {
+            point.id: vec
             for point, vec in zip(bare, vectors, strict=True)
-            if vec is not None
-        )
+            if vec is not None and interest_tend.embed(conn, bank_id, point, vec, who.embedder.model)
+        }
+        interest_tend.relate(conn, bank_id, made, who.embedder.model)
+    return len(made)
 
 
 def _themes(conn: Connection, bank_id: int, who: Readers) -> int:

@@ -8,7 +8,8 @@ from uuid import UUID, uuid4
 
 from isotherm.pipeline.identity import Bank
 from isotherm.pipeline.interest.candidates import Vector
-from isotherm.storage.postgres.interest_history import read_vector, written
+from isotherm.storage.postgres.interest_history import read_vector
+from isotherm.storage.postgres.interest_near import written
 from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
 
