@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import numpy as np
-
 from isotherm.pipeline import text
-from isotherm.pipeline.interest.candidates import HistPoint, Kind, Point, Status, Vector
+from isotherm.pipeline.interest.candidates import HistPoint, Kind, Point, Status
 from isotherm.storage.postgres import interest_near
 from isotherm.storage.postgres.interest_near import sent
 from isotherm.storage.postgres.pool import Connection
@@ -134,12 +132,6 @@ def _hist(row: Sequence[Any]) -> HistPoint:
         version=int(version),
         vec=None if embedding is None else sent(embedding),
     )
-
-
-def read_vector(embedding: Any) -> Vector:  # noqa: ANN401 - the driver's own type
-    """A stored vector as an array."""
-    array: Vector = np.asarray(embedding.to_numpy(), dtype=np.float32)
-    return array
 
 
 def by_statement(found: Mapping[Statement, Sequence[UUID]], point: Point) -> list[UUID] | None:

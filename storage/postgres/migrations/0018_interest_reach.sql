@@ -40,6 +40,16 @@ CREATE TRIGGER interest_points_posted_anew AFTER UPDATE OF terms, status ON inte
 INSERT INTO interest_postings (bank_id, term, point_id)
 SELECT DISTINCT p.bank_id, t.term, p.id FROM interest_points AS p, unnest(p.terms) AS t (term) WHERE p.status <> 'archived';
 
+-- Which theme a point belongs to. Beside the points, since all of it changes when themes are found anew, and the index of
+-- vectors takes in every new version of a point.
+CREATE TABLE interest_theme_points (
+    point_id uuid PRIMARY KEY REFERENCES interest_points (id) ON DELETE CASCADE,
+    theme_id uuid NOT NULL REFERENCES interest_themes (id) ON DELETE CASCADE
+);
+CREATE INDEX interest_theme_points_by_theme ON interest_theme_points (theme_id);
+INSERT INTO interest_theme_points (point_id, theme_id) SELECT id, theme_id FROM interest_points WHERE theme_id IS NOT NULL;
+ALTER TABLE interest_points DROP COLUMN theme_id;
+
 -- What the graph should hold of a bank's points (kind '') and edges, gone ones too, and how much of it the graph was brought.
 -- Ids and numbers only. Triggers keep it in the transaction of the change: it is the mirror's outbox, and the truth that a
 -- graph is compared with.
