@@ -159,8 +159,8 @@ class _Review:
             hist = tuple(h for h in near.points if h.id not in mine)
             self._history |= {str(h.id): h for h in hist}
             unit = Unit({handle: point}, hist, tuple(self._outcomes.values()), self._points)
-            outcome, refused = self._who.adjudicate(unit)
-            if not refused:
+            outcome, why = self._who.adjudicate(unit)
+            if why is None:
                 self._outcomes[handle] = outcome
         self._reworded = self._who.reworded(list(self._outcomes.values()), self._points)
 

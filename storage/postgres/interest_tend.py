@@ -39,9 +39,9 @@ _PENDING = """
 SELECT p.id, p.version, p.name, p.summary, p.confidence, p.importance, p.keywords, p.kind, p.subjective, p.ttl_days,
        e.namespace_id, e.record_key, e.record_id, e.turn, e.event_time, e.start_char, e.end_char, encode(e.statement, 'hex')
 FROM (SELECT * FROM interest_points WHERE bank_id = %(bank)s AND status = 'pending_review'
-      ORDER BY created_at, id LIMIT %(limit)s) AS p
+      ORDER BY created_at, first_seen_at, id LIMIT %(limit)s) AS p
 LEFT JOIN interest_evidence AS e ON e.point_id = p.id
-ORDER BY p.created_at, p.id, e.event_time, e.id"""
+ORDER BY p.created_at, p.first_seen_at, p.id, e.event_time, e.id"""
 _HOLD = "SELECT 1 FROM interest_banks WHERE bank_id = %s FOR UPDATE"
 
 _OLD = """
