@@ -5,7 +5,7 @@ They run in the bank's turn: of one agent's sessions only one decides at a time,
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import NamedTuple
@@ -52,6 +52,8 @@ from isotherm.tasks.stage import claimed, stage_task, tell
 
 # A run that waits is called when the one before it is written. Should that one end otherwise, it looks again by itself.
 _LOOK_AGAIN = timedelta(seconds=10)
+# Points of a session whose history is looked up at a time.
+_TOGETHER = 100
 _NOT_YET = "another session of this agent decides first"
 
 
@@ -68,13 +70,16 @@ def cluster(payload: Json) -> Json:
             waiting = interest_history.pending(conn, bank_of(step), sorted({i for ids in stated.values() for i in ids}))
             kept = [one for one in judged.points if not _settled(stated, waiting, one[0])]
             new = [point for point, _ in kept]
-            near = _without(interest_history.near(conn, bank_of(step), new, judged.model), waiting)
-        shared = _shared(new, stated, near)
-        found = s2.cluster(new, near.points, relate_by_rules, known=shared, proposed=near.pairs)
+
+            def near(some: Sequence[Point]) -> Near:
+                return _without(interest_history.near(conn, bank_of(step), some, judged.model), waiting)
+
+            history, links = touched_history(new, stated, near)
+        found = s2.cluster(new, history, relate_by_rules, known=links, proposed=())
         counts = {"points": len(points), "known": len(points) - len(new), "components": len(found.components)}
         counts |= {"queues": len(found.queues), "isolated": len(found.isolated)}
         unjudged = [place for place, (_, is_judged) in enumerate(kept) if not is_judged]
-        answer = {"points": codec.dump_points(new), "hist": codec.dump_history(near.points), "model": judged.model}
+        answer = {"points": codec.dump_points(new), "hist": codec.dump_history(history), "model": judged.model}
         with connection() as conn:
             steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "unjudged": unjudged})
             messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers(step)))
@@ -149,6 +154,26 @@ def _without(near: Near, gone: Collection[UUID]) -> Near:
 
 def _statements(points: Sequence[Point]) -> list[Statement]:
     return [(s.record_key, s.statement) for p in points for s in p.candidate.sources]
+
+
+def touched_history(
+    points: Sequence[Point], stated: Mapping[Statement, Sequence[UUID]], find: Callable[[Sequence[Point]], Near]
+) -> tuple[list[HistPoint], set[tuple[int, UUID]]]:
+    """The stored points that points of the session touch, and (place, id) of who touches whom.
+
+    A batch at a time: of the many that are near in a large bank only those that are touched are kept.
+    """
+    kept: dict[UUID, HistPoint] = {}
+    links: set[tuple[int, UUID]] = set()
+    for start in range(0, len(points), _TOGETHER):
+        some = points[start : start + _TOGETHER]
+        near = find(some)
+        known = _shared(some, stated, near)
+        found = s2.touching(some, near.points, relate_by_rules, known=known, proposed=near.pairs)
+        touched = {stored for _, stored in found}
+        kept |= {h.id: h for h in near.points if h.id in touched}
+        links |= {(start + place, stored) for place, stored in found}
+    return [kept[stored] for stored in sorted(kept)], links
 
 
 def _shared(points: Sequence[Point], stated: Mapping[Statement, Sequence[UUID]], near: Near) -> set[tuple[int, UUID]]:
