@@ -18,6 +18,7 @@ _REEMBED_S = 10.0
 _COLLECT_S = 300.0
 _AGE_S = 600.0
 _INTERESTS_DUE_S = 60.0
+_INTEREST_MIRROR_S = 5.0
 
 broker_url = servers.broker_url(_settings)
 result_backend = servers.result_url(_settings)
@@ -104,6 +105,7 @@ beat_schedule = {
     stages.QUOTAS: _every(stages.QUOTAS, _seconds["quota_tick"]),
     stages.AGE: _every(stages.AGE, _AGE_S),
     stages.INTERESTS_DUE: _every(stages.INTERESTS_DUE, _INTERESTS_DUE_S),
+    stages.INTEREST_MIRROR: _every(stages.INTEREST_MIRROR, _INTEREST_MIRROR_S),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
     stages.BRAIN_DRIFT: _every(stages.BRAIN_DRIFT, _seconds["drift_tick"]),
     stages.BRAIN_REEMBED: _every(stages.BRAIN_REEMBED, _REEMBED_S),

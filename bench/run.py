@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from arena import Arena, arena
+from interest_speed import history, run_speed
 from locomo import locomo
 from machine import facts, load
 from measure import Line
@@ -35,6 +36,8 @@ BENCHES: Mapping[str, Callable[..., list[Line]]] = {
     "reconcile": reconcile,
     "scale": scale,
     "ingest": ingest,
+    "interest": run_speed,
+    "history": history,
     "pay": pay,
     "locomo": locomo,
     "scifact": scifact,
@@ -73,6 +76,8 @@ def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
         return locomo(ground, options.locomo, quick=options.quick)
     if name == "scale":
         return scale(ground, quick=options.quick, large=options.large)
+    if name == "history":
+        return history(ground, quick=options.quick, large=options.large)
     if name == "pay":
         beam = options.locomo.parent / "beam_100k" if options.locomo else None
         return pay(ground, options.locomo, beam, quick=options.quick)

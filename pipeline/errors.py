@@ -28,6 +28,10 @@ class VersionConflictError(RejectedError):
         self.version = version
 
 
+class BudgetSpentError(RejectedError):
+    """A run has spent what it may on models: nothing more is asked for it until somebody gives it a larger budget."""
+
+
 class UnavailableError(TransientError):
     """A server this call needs cannot be reached or does not fit (too old, missing extension); the message says which."""
 

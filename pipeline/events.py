@@ -373,6 +373,15 @@ class GraphMirrored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class InterestsMirrored(Event):
+    """Points and edges of interests are in the graph as they are in the database; what was there already does not count."""
+
+    name: ClassVar[str] = "interest.interests_mirrored"
+    nodes: int
+    edges: int
+
+
+@dataclass(frozen=True, slots=True)
 class StatisticsFolded(Event):
     """Changes of word statistics were added up."""
 

@@ -75,6 +75,7 @@ COLLECT = "cold.collect"
 QUOTAS = "tier.quotas"
 AGE = "interest.age"
 INTERESTS_DUE = "interest.due"
+INTEREST_MIRROR = "interest.mirror"
 
 # Short, idempotent and not durable: the next tick does what a lost one did not.
 TICKS = MappingProxyType(
@@ -98,6 +99,7 @@ TICKS = MappingProxyType(
             Queue.MAINTENANCE,
         ),
         BRAIN_DRIFT: Queue.GRAPH,
+        INTEREST_MIRROR: Queue.GRAPH,
     }
 )
 

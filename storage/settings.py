@@ -10,7 +10,15 @@ from typing import Annotated, Literal
 import psycopg
 import redis
 from psycopg.conninfo import conninfo_to_dict
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings.exceptions import SettingsError
 
@@ -133,6 +141,18 @@ class Settings(BaseSettings):
     chat_url: str | None = Field(None, description="Base URL of an OpenAI-compatible chat server")
     chat_key: SecretStr | None = Field(None, description="Key of the chat server")
     chat_model: str | None = Field(None, description="Name of the chat model on the server")
+    chat_input_price: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Price of a million tokens that a chat model reads, any currency"
+    )
+    chat_output_price: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Price of a million tokens that it writes"
+    )
+    run_tokens: int | None = Field(
+        None, ge=0, description="Most tokens that the chat model may use for one run over a session; unset: any number"
+    )
+    run_money: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="Most that it may cost for one run, by the two prices"
+    )
     graph: Literal["postgres", "helix"] = Field(
         "postgres", description="Where edges are walked and objects searched: PostgreSQL, or HelixDB (extra `helix`)"
     )
@@ -169,6 +189,13 @@ class Settings(BaseSettings):
                 redis.ConnectionPool.from_url(value.get_secret_value())  # parses, and connects to nothing
             except (ValueError, TypeError):
                 raise ValueError("not a URL of Redis") from None
+        return value
+
+    @field_validator("run_money")
+    @classmethod
+    def _has_prices(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and None in {info.data.get("chat_input_price"), info.data.get("chat_output_price")}:
+            raise ValueError("needs both prices")
         return value
 
     @field_validator("data_dir")

@@ -25,6 +25,7 @@ from isotherm.tasks.commands import (
     interest_changes,
     memory,
     ops,
+    runs,
     servers,
     tiers,
     transfer,
@@ -69,6 +70,7 @@ app.command(rich_help_panel=_MEMORY)(transfer.export)
 app.command("import", rich_help_panel=_MEMORY)(transfer.import_)
 app.add_typer(interest_changes.interests, name="interests", rich_help_panel=_INTERESTS)
 app.add_typer(interest_changes.contradictions, name="contradictions", rich_help_panel=_INTERESTS)
+app.add_typer(runs.app, name="runs", rich_help_panel=_INTERESTS)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.put)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.search)
 app.command(rich_help_panel=_KNOWLEDGE)(brain.expand)

@@ -9,11 +9,13 @@ from uuid import UUID
 
 from isotherm import storage
 from isotherm.pipeline import stages
+from isotherm.pipeline.brain.graph_port import Counts
 from isotherm.pipeline.errors import IsothermError, TransientError
-from isotherm.pipeline.events import GraphRepaired
+from isotherm.pipeline.events import GraphRepaired, InterestsMirrored
 from isotherm.pipeline.work import StepState
-from isotherm.storage import brain_mirror
+from isotherm.storage import brain_mirror, interest_mirror
 from isotherm.storage.postgres import brain_drift, operations
+from isotherm.storage.postgres import interest_mirror as mirror_rows
 from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import publish
@@ -22,6 +24,7 @@ from isotherm.tasks.ticks import tick
 
 # Namespaces that one tick compares at most, and for how long; the next tick goes on.
 _TAKEN = 20
+_BANKS = 100
 _SECONDS = 20.0
 _FIRST_LOOK_S, _LONGEST_PAUSE_S = 0.01, 0.25
 _OPEN = frozenset({StepState.PENDING, StepState.RUNNING})
@@ -81,17 +84,50 @@ def drift() -> dict[str, Any]:
             break
         found += brain_mirror.repair(graph, place.namespace_id, place.graph)
         checked += 1
+    of_interests, more = _drift_of_interests(begun)
+    checked, found = checked + of_interests, found + more
     if not found.nothing:
         emit(GraphRepaired(found.nodes, found.edges, found.discarded))
     return {"namespaces": checked, "nodes": found.nodes, "edges": found.edges, "discarded": found.discarded}
 
 
+def _drift_of_interests(begun: float) -> tuple[int, brain_mirror.Drift]:
+    """The same for the interests of banks, in the time that is left."""
+    opened = storage.open()
+    checked, found = 0, brain_mirror.Drift()
+    while checked < _TAKEN and time.monotonic() - begun < _SECONDS:
+        with connection() as conn:
+            bank_id = mirror_rows.take(conn, opened.settings.drift_every)
+        if bank_id is None:
+            break
+        found += interest_mirror.repair(opened.brain.graph, bank_id)
+        checked += 1
+    return checked, found
+
+
+@tick(stages.INTEREST_MIRROR)
+def mirror_interests() -> dict[str, Any]:
+    """Bring to the graph what changed of interests, wherever it was changed; what is not brought now is by the next tick."""
+    graph, begun, counts = storage.open().brain.graph, time.monotonic(), Counts()
+    with connection() as conn:
+        banks = mirror_rows.changed_banks(conn, _BANKS)
+    for bank_id in banks:
+        if time.monotonic() - begun > _SECONDS:
+            break
+        more = interest_mirror.bring(graph, bank_id)
+        counts = Counts(counts.nodes + more.nodes, counts.edges + more.edges)
+    if counts.nodes or counts.edges:
+        emit(InterestsMirrored(counts.nodes, counts.edges))
+    return {"nodes": counts.nodes, "edges": counts.edges}
+
+
 def _drop_strangers() -> None:
-    """Empty the graphs of namespaces that are gone, as after a graph was away while they were erased."""
+    """Empty the graphs of namespaces and banks that are gone, as after a graph was away while they were erased."""
     graph = storage.open().brain.graph
     there = graph.namespaces()
     with connection() as conn:
         known = {place.graph for place in brain_drift.known(conn)}
+        known |= {place.graph for place in mirror_rows.known(conn)}
     for name in there:
         if name not in known:
             graph.clear(name)

@@ -6,22 +6,25 @@ it. A part that failed for good has no answer: the next stage keeps its points a
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.events import CandidatesExtracted, CandidatesFolded, GroupsJudged
+from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.interest import codec, s1
+from isotherm.pipeline.interest.budget import StoodIn
 from isotherm.pipeline.interest.candidates import Point
 from isotherm.pipeline.interest.pairs import relate_by_rules
 from isotherm.pipeline.interest.windows import Window, windows
 from isotherm.storage import cold
-from isotherm.storage.postgres import interest_session, interest_steps, steps
+from isotherm.storage.postgres import interest_session, interest_steps
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.tasks.interest_models import Readers
-from isotherm.tasks.interest_run import Json, ask_each, batches, follow, keep, next_step, readers
+from isotherm.tasks.interest_run import Json, ask_each, batches, end, follow, keep, next_step, only, readers, report
 from isotherm.tasks.publish import publish_and_remove
 from isotherm.tasks.stage import claimed, stage_task, tell
 
@@ -67,21 +70,20 @@ def _extract_part(step: ClaimedStep, part: Json, who: Readers) -> None:
     blobs = storage.open().blobs
     said = [m if at is None else replace(m, text=cold.text_or_summary(at, blobs)) for m, at in found]
 
-    def read(window: Window) -> tuple[list[Json], bool]:
-        candidates, failed = who.extract(window)
-        return codec.dump_candidates(candidates), failed
+    def read(window: Window) -> tuple[list[Json], StoodIn | None]:
+        candidates, why = who.extract(window)
+        return codec.dump_candidates(candidates), why
 
     cut = windows(said, _WINDOW[who.chat is not None])
-    answer = ask_each(step, who, {str(w.first): lambda w=w: read(w) for w in cut})  # type: ignore[misc]
-    counts = {"windows": len(cut), "candidates": sum(map(len, answer["said"].values()))}
-    counts["fallbacks"] = answer["fallbacks"]
+    asked = ask_each(step, who, {str(w.first): lambda w=w: read(w) for w in cut}, StoodIn.REFUSED)  # type: ignore[misc]
+    counts = {"windows": len(cut), "candidates": sum(map(len, asked.said.values())), "fallbacks": len(asked.stood_in)}
     messages: list[Message] = []
     with connection() as conn:
         if not step.unit:
             messages = follow(conn, step, next_step(stages.S1_FOLD))
-        step.settle(conn, {**counts, **answer.get("spent", {})})
+        end(conn, step, asked, counts, None, StoodIn.REFUSED)
     publish_and_remove(messages)
-    tell(step, CandidatesExtracted(**counts))
+    report(step, CandidatesExtracted(**counts))
 
 
 @stage_task(stages.S1_FOLD)
@@ -106,8 +108,9 @@ def fold(payload: Json) -> Json:
 def _folded(step: ClaimedStep, who: Readers) -> Json:
     with connection() as conn:
         parts = interest_steps.answers(conn, step, stages.EXTRACT)
-    # A retry may have brought parts that were missing when this step ran for the first time.
-    if step.answer is not None and step.answer["parts"] == sorted(parts):
+    # A retry may have brought parts that were missing when this step ran for the first time, or other answers.
+    seen = {unit: digest(json.dumps(part["said"], sort_keys=True)).hex() for unit, part in parts.items()}
+    if step.answer is not None and step.answer["parts"] == seen:
         return step.answer
     read = [one for part in parts.values() for window in part["said"].values() for one in window]
     candidates = sorted(codec.load_candidates(read), key=lambda c: c.turn_range or (0, 0))
@@ -118,7 +121,7 @@ def _folded(step: ClaimedStep, who: Readers) -> Json:
         "groups": s1.group(points, relate_by_rules),
         "model": who.embedder.model if who.embedder else None,
         "candidates": len(candidates),
-        "parts": sorted(parts),
+        "parts": seen,
     }
     keep(step, answer)
     return answer
@@ -130,24 +133,23 @@ def judge(payload: Json) -> Json:
     with claimed(payload) as step:
         who = readers(step)
         with connection() as conn:
-            folded = interest_steps.answers(conn, step, stages.S1_FOLD)[""]
+            folded = only(conn, step, stages.S1_FOLD)
         points = codec.load_points(folded["points"])
         groups = {str(n): [points[i] for i in folded["groups"][n]] for n in step.input["groups"]}
 
-        def read(group: list[Point]) -> tuple[list[Json], bool]:
-            merges, failed = who.merge(group)
-            return codec.dump_merges(merges), failed
+        def read(group: list[Point]) -> tuple[list[Json], StoodIn | None]:
+            merges, why = who.merge(group)
+            return codec.dump_merges(merges), why
 
-        answer = ask_each(step, who, {n: lambda g=g: read(g) for n, g in groups.items()})  # type: ignore[misc]
-        judged = {n: s1.apply(group, codec.load_merges(answer["said"][n])) for n, group in groups.items()}
+        asked = ask_each(step, who, {n: lambda g=g: read(g) for n, g in groups.items()}, StoodIn.REFUSED)  # type: ignore[misc]
+        judged = {n: s1.apply(group, codec.load_merges(asked.said[n])) for n, group in groups.items()}
         whole = _embedded(judged, who)
         before, after = sum(map(len, groups.values())), sum(map(len, whole.values()))
-        counts = {"groups": len(groups), "points": after, "merged": before - after, "fallbacks": answer["fallbacks"]}
+        counts = {"groups": len(groups), "points": after, "merged": before - after, "fallbacks": len(asked.stood_in)}
         with connection() as conn:
             found = {n: codec.dump_points(group) for n, group in whole.items()}
-            steps.store_answer(conn, step, {**answer, "points": found})
-            step.settle(conn, {**counts, **answer.get("spent", {})})
-        tell(step, GroupsJudged(**counts))
+            end(conn, step, asked, counts, {"points": found}, StoodIn.REFUSED)
+        report(step, GroupsJudged(**counts))
     return step.receipt
 
 

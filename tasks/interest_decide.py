@@ -5,9 +5,10 @@ They run in the bank's turn: of one agent's sessions only one decides at a time,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from isotherm import storage
@@ -15,22 +16,44 @@ from isotherm.pipeline import stages
 from isotherm.pipeline.errors import LostLeaseError, RejectedError
 from isotherm.pipeline.events import InterestsPersisted, PointsClustered, UnitsAdjudicated
 from isotherm.pipeline.interest import codec, s2, v1_2, v1_3
-from isotherm.pipeline.interest.candidates import HistPoint, Outcome, Point, Vector
+from isotherm.pipeline.interest.budget import StoodIn
+from isotherm.pipeline.interest.candidates import HistPoint, Outcome, Point, Status, Vector
 from isotherm.pipeline.interest.pairs import relate_by_rules
 from isotherm.pipeline.interest.s2 import ClusterResult, Component
 from isotherm.pipeline.interest.v1_2 import Unit
-from isotherm.storage.postgres import interest_history, interest_steps, interest_turn, namespaces, outbox, steps
+from isotherm.storage.postgres import (
+    interest_history,
+    interest_steps,
+    interest_turn,
+    interest_usage,
+    namespaces,
+    outbox,
+    steps,
+)
 from isotherm.storage.postgres.interest_history import Near, Statement
 from isotherm.storage.postgres.interest_write import PlanWriter, Written
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.tasks.interest_models import Readers
-from isotherm.tasks.interest_run import Json, ask_each, batches, follow, next_step, readers, spent
+from isotherm.tasks.interest_run import (
+    Json,
+    ask_each,
+    batches,
+    cost_of,
+    end,
+    follow,
+    next_step,
+    only,
+    readers,
+    report,
+)
 from isotherm.tasks.publish import publish_and_remove
 from isotherm.tasks.stage import claimed, stage_task, tell
 
 # A run that waits is called when the one before it is written. Should that one end otherwise, it looks again by itself.
 _LOOK_AGAIN = timedelta(seconds=10)
+# Points of a session whose history is looked up at a time.
+_TOGETHER = 100
 _NOT_YET = "another session of this agent decides first"
 
 
@@ -41,17 +64,24 @@ def cluster(payload: Json) -> Json:
         with connection() as conn:
             if not has_turn(conn, step):
                 return step.receipt
-            points, model = _judged_points(conn, step)
+            judged = _judged_points(conn, step)
+            points = [point for point, _ in judged.points]
             stated = interest_history.known(conn, bank_of(step), _statements(points))
-            new = [p for p in points if interest_history.by_statement(stated, p) is None]
-            near = interest_history.near(conn, bank_of(step), new, model)
-        shared = _shared(new, stated, near)
-        found = s2.cluster(new, near.points, relate_by_rules, known=shared, proposed=near.pairs)
+            waiting = interest_history.pending(conn, bank_of(step), sorted({i for ids in stated.values() for i in ids}))
+            kept = [one for one in judged.points if not _settled(stated, waiting, one[0])]
+            new = [point for point, _ in kept]
+
+            def near(some: Sequence[Point]) -> Near:
+                return _without(interest_history.near(conn, bank_of(step), some, judged.model), waiting)
+
+            history, links = touched_history(new, stated, near)
+        found = s2.cluster(new, history, relate_by_rules, known=links, proposed=())
         counts = {"points": len(points), "known": len(points) - len(new), "components": len(found.components)}
         counts |= {"queues": len(found.queues), "isolated": len(found.isolated)}
-        answer = {"points": codec.dump_points(new), "hist": codec.dump_history(near.points)}
+        unjudged = [place for place, (_, is_judged) in enumerate(kept) if not is_judged]
+        answer = {"points": codec.dump_points(new), "hist": codec.dump_history(history), "model": judged.model}
         with connection() as conn:
-            steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "model": model})
+            steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "unjudged": unjudged})
             messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers(step)))
             step.settle(conn, counts)
         publish_and_remove(messages)
@@ -86,20 +116,64 @@ def has_turn(conn: Connection, step: ClaimedStep) -> bool:
     return False
 
 
-def _judged_points(conn: Connection, step: ClaimedStep) -> tuple[list[Point], str | None]:
-    """The points after s1, in order; a group whose judgement failed for good is kept as it is."""
-    folded = interest_steps.answers(conn, step, stages.S1_FOLD)[""]
+class _Judged(NamedTuple):
+    """The points after s1, in order, each with whether a judge has seen it beside those it is like; the vectors' model."""
+
+    points: list[tuple[Point, bool]]
+    model: str | None
+
+
+def _judged_points(conn: Connection, step: ClaimedStep) -> _Judged:
+    """What s1 came to; a group that nobody could judge is kept as it is, and marked."""
+    folded = only(conn, step, stages.S1_FOLD)
     judged: dict[str, list[Json]] = {}
+    unjudged: set[str] = set()
     for one in interest_steps.answers(conn, step, stages.S1_JUDGE).values():
         judged |= one["points"]
-    raw: list[Json] = []
+        unjudged |= one.get("stood_in", {}).keys()
+    raw: list[tuple[Json, bool]] = []
     for n, group in enumerate(folded["groups"]):
-        raw += judged.get(str(n)) or [folded["points"][i] for i in group]
-    return codec.load_points(raw), folded["model"]
+        kept = judged.get(str(n)) or [folded["points"][i] for i in group]
+        known = len(group) == 1 or (str(n) in judged and str(n) not in unjudged)
+        raw += [(point, known) for point in kept]
+    points = codec.load_points([point for point, _ in raw])
+    return _Judged(list(zip(points, (known for _, known in raw), strict=True)), folded["model"])
+
+
+def _settled(stated: Mapping[Statement, Sequence[UUID]], waiting: Collection[UUID], point: Point) -> bool:
+    """Whether all that is said for a point is evidence already, of points that do not wait for review."""
+    ids = interest_history.by_statement(stated, point)
+    return ids is not None and not any(i in waiting for i in ids)
+
+
+def _without(near: Near, gone: Collection[UUID]) -> Near:
+    """What is stored near points of a session, without those that an earlier try of the session left for review."""
+    pairs = frozenset(pair for pair in near.pairs if pair[1] not in gone)
+    return Near(tuple(point for point in near.points if point.id not in gone), pairs)
 
 
 def _statements(points: Sequence[Point]) -> list[Statement]:
     return [(s.record_key, s.statement) for p in points for s in p.candidate.sources]
+
+
+def touched_history(
+    points: Sequence[Point], stated: Mapping[Statement, Sequence[UUID]], find: Callable[[Sequence[Point]], Near]
+) -> tuple[list[HistPoint], set[tuple[int, UUID]]]:
+    """The stored points that points of the session touch, and (place, id) of who touches whom.
+
+    A batch at a time: of the many that are near in a large bank only those that are touched are kept.
+    """
+    kept: dict[UUID, HistPoint] = {}
+    links: set[tuple[int, UUID]] = set()
+    for start in range(0, len(points), _TOGETHER):
+        some = points[start : start + _TOGETHER]
+        near = find(some)
+        known = _shared(some, stated, near)
+        found = s2.touching(some, near.points, relate_by_rules, known=known, proposed=near.pairs)
+        touched = {stored for _, stored in found}
+        kept |= {h.id: h for h in near.points if h.id in touched}
+        links |= {(start + place, stored) for place, stored in found}
+    return [kept[stored] for stored in sorted(kept)], links
 
 
 def _shared(points: Sequence[Point], stated: Mapping[Statement, Sequence[UUID]], near: Near) -> set[tuple[int, UUID]]:
@@ -131,11 +205,12 @@ class _Run:
     """What s2 found, with handles for the points of the session."""
 
     def __init__(self, conn: Connection, step: ClaimedStep) -> None:
-        answer = interest_steps.answers(conn, step, stages.S2_CLUSTER)[""]
+        answer = only(conn, step, stages.S2_CLUSTER)
         self.points = {f"p{n}": point for n, point in enumerate(codec.load_points(answer["points"]))}
         self.hist: list[HistPoint] = codec.load_history(answer["hist"])
         self.clusters = codec.load_clusters(answer["clusters"])
         self.model: str | None = answer["model"]
+        self._unjudged = set(answer.get("unjudged", ()))
 
     def components(self, wanted: Json) -> list[Component]:
         """The components of a step of V1.2."""
@@ -149,9 +224,16 @@ class _Run:
         return Unit(members, tuple(self.hist[n] for n in component.hist), tuple(earlier), self.points)
 
     def settled(self) -> Outcome:
-        """What needs no judgement: points that touch nothing stored become new ones."""
+        """What needs no judgement: points that touch nothing stored become new ones.
+
+        Those that s1 could not judge wait for review: they may be one, and somebody has to say so.
+        """
         free = [self.clusters.isolated, *(c.members for c in self.clusters.components if not c.judged)]
-        return v1_2.as_new({f"p{n}": self.points[f"p{n}"] for members in free for n in members})
+        places = [n for members in free for n in members]
+        new = v1_2.as_new({f"p{n}": self.points[f"p{n}"] for n in places if n not in self._unjudged})
+        waiting = {f"p{n}": self.points[f"p{n}"] for n in places if n in self._unjudged}
+        left = v1_2.as_new(waiting, "not_judged", Status.PENDING_REVIEW)
+        return Outcome((*new.decisions, *left.decisions))
 
 
 @stage_task(stages.V1_2_ADJUDICATE)
@@ -164,19 +246,18 @@ def adjudicate(payload: Json) -> Json:
             earlier = _earlier(conn, step)
         units = {str(n): run.unit(c, earlier) for n, c in enumerate(run.components(step.input))}
 
-        def read(unit: Unit) -> tuple[Json, bool]:
-            outcome, failed = who.adjudicate(unit)
-            return codec.dump_outcomes([outcome])[0], failed
+        def read(unit: Unit) -> tuple[Json, StoodIn | None]:
+            outcome, why = who.adjudicate(unit)
+            return codec.dump_outcomes([outcome])[0], why
 
-        answer = ask_each(step, who, {n: lambda u=u: read(u) for n, u in units.items()})  # type: ignore[misc]
-        outcomes = codec.load_outcomes(list(answer["said"].values()))
+        asked = ask_each(step, who, {n: lambda u=u: read(u) for n, u in units.items()})  # type: ignore[misc]
+        outcomes = codec.load_outcomes(list(asked.said.values()))
         vectors = {h: codec.pack(v) for h, v in who.reworded(outcomes, run.points).items()}
         counts = {"units": len(outcomes), "decisions": sum(len(o.decisions) for o in outcomes)}
-        counts |= {"contradictions": sum(len(o.contradictions) for o in outcomes), "fallbacks": answer["fallbacks"]}
+        counts |= {"contradictions": sum(len(o.contradictions) for o in outcomes), "fallbacks": len(asked.stood_in)}
         with connection() as conn:
-            steps.store_answer(conn, step, {**answer, "vectors": vectors})
-            step.settle(conn, {**counts, **answer.get("spent", {})})
-        tell(step, UnitsAdjudicated(**counts))
+            end(conn, step, asked, counts, {"vectors": vectors})
+        report(step, UnitsAdjudicated(**counts))
     return step.receipt
 
 
@@ -198,7 +279,8 @@ def persist(payload: Json) -> Json:
                 return step.receipt
             written = _write(conn, step)
             messages = interest_turn.release(conn, bank_of(step), step.operation_id, changed=written.changed)
-            step.settle(conn, {**asdict(written), **spent(conn, step)}, is_result=True)
+            cost = cost_of(interest_usage.spent(conn, step.operation_id))
+            step.settle(conn, {**asdict(written), **cost}, is_result=True)
         publish_and_remove(messages)
         tell(step, InterestsPersisted(**asdict(written)))
     return step.receipt

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.errors import BudgetSpentError, RejectedError
 from isotherm.pipeline.interest import questions, s1, v1_2
+from isotherm.pipeline.interest.budget import Budget, Prices, StoodIn
 from isotherm.pipeline.interest.candidates import Candidate, Outcome, Point, Vector
 from isotherm.pipeline.interest.extract import RuleExtractor
 from isotherm.pipeline.interest.pairs import relate_by_rules
@@ -15,8 +16,10 @@ from isotherm.pipeline.interest.v1_2 import Unit
 from isotherm.pipeline.interest.windows import Window
 from isotherm.pipeline.ports import ChatModel, Embedder, Redactor
 from isotherm.storage.interest_copies import RememberingChat, RememberingEmbedder
+from isotherm.storage.interest_meter import Meter, MeteredChat
 from isotherm.storage.models import factory
 from isotherm.storage.models.keyphrases import CountingKeyphrases
+from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
 
 
@@ -29,58 +32,60 @@ class Readers:
     redactor: Redactor
 
     @classmethod
-    def of(cls, settings: Settings, bank_id: int | None = None) -> Readers:
+    def of(cls, settings: Settings, step: ClaimedStep | None = None) -> Readers:
         """As the settings ask.
 
-        Args: bank_id: whose answers and vectors are remembered; None remembers nothing.
+        Args: step: whose bank remembers answers and vectors, and whose run pays; None remembers and counts nothing.
         Raises: RejectedError naming the settings that are missing.
         """
         chat, embedder = factory.chat_model(settings), factory.embedder(settings)
-        if bank_id is not None:
-            chat = None if chat is None else RememberingChat(chat, bank_id, settings.chat_model or "")
-            embedder = None if embedder is None else RememberingEmbedder(embedder, bank_id)
+        if step is not None and step.bank_id is not None:
+            if chat is not None:
+                model = settings.chat_model or ""
+                chat = RememberingChat(MeteredChat(chat, _meter(settings, step, model)), step.bank_id, model)
+            embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id)
         return cls(chat, embedder, factory.redactor(settings))
 
-    def extract(self, window: Window) -> tuple[list[Candidate], bool]:
-        """The candidates of a window, secrets taken out, and whether the rules had to stand in for the model.
+    def extract(self, window: Window) -> tuple[list[Candidate], StoodIn | None]:
+        """The candidates of a window, secrets taken out, and why the rules had to stand in for the model, if they had to.
 
         Raises: TransientError when the model may answer later.
         """
-        fallback = False
+        why: StoodIn | None = None
         found: list[Candidate] | None = None
         if self.chat is not None:
             try:
                 found = questions.read_extracted(self.chat.ask(questions.ask_extract(window)), window)
-            except RejectedError:
-                fallback = True
+            except RejectedError as error:
+                why = _why(error)
         if found is None:
             found = RuleExtractor(CountingKeyphrases()).extract(window)
-        return [self._clean(candidate) for candidate in found], fallback
+        return [self._clean(candidate) for candidate in found], why
 
-    def merge(self, group: Sequence[Point]) -> tuple[list[Merge], bool]:
-        """Which members of a group are one, and whether the group is kept as it is because the model could not say.
+    def merge(self, group: Sequence[Point]) -> tuple[list[Merge], StoodIn | None]:
+        """Which members of a group are one, and why the group is kept as it is, if the model could not say.
 
         Raises: TransientError when the model may answer later.
         """
         if self.chat is None:
-            return s1.RuleJudge(relate_by_rules).judge(group), False
+            return s1.RuleJudge(relate_by_rules).judge(group), None
         try:
-            return questions.read_merged(self.chat.ask(questions.ask_merge(group))), False
-        except RejectedError:
-            return [], True
+            return questions.read_merged(self.chat.ask(questions.ask_merge(group))), None
+        except RejectedError as error:
+            return [], _why(error)
 
-    def adjudicate(self, unit: Unit) -> tuple[Outcome, bool]:
-        """What becomes of a unit, every member once, and whether it waits for review because the model could not say.
+    def adjudicate(self, unit: Unit) -> tuple[Outcome, StoodIn | None]:
+        """What becomes of a unit, every member once, and why it waits for review, if the model could not say.
 
         Raises: TransientError when the model may answer later.
         """
         if self.chat is None:
-            return v1_2.completed(v1_2.adjudicate_by_rules(unit, relate_by_rules), unit), False
+            return v1_2.completed(v1_2.adjudicate_by_rules(unit, relate_by_rules), unit), None
         try:
             said = questions.read_decided(self.chat.ask(questions.ask_adjudicate(unit)), unit)
-        except RejectedError:
-            return v1_2.completed(Outcome(), unit), True
-        return v1_2.completed(said, unit), False
+        except RejectedError as error:
+            return v1_2.completed(Outcome(), unit), _why(error)
+        return v1_2.completed(said, unit), None
 
     def embed(self, candidates: Sequence[Candidate]) -> list[Vector | None]:
         """A vector for each candidate, in one batch; None for each without an embedder.
@@ -108,3 +113,13 @@ class Readers:
         redact = self.redactor.redact
         tags = tuple(redact(tag) for tag in candidate.tags)
         return replace(candidate, topic=redact(candidate.topic), reason=redact(candidate.reason), tags=tags)
+
+
+def _meter(settings: Settings, step: ClaimedStep, model: str) -> Meter:
+    prices = Prices(settings.chat_input_price, settings.chat_output_price)
+    budget = Budget(settings.run_tokens, settings.run_money)
+    return Meter(step.operation_id, step.stage, step.unit, model, prices, budget)
+
+
+def _why(error: RejectedError) -> StoodIn:
+    return StoodIn.BUDGET_SPENT if isinstance(error, BudgetSpentError) else StoodIn.REFUSED

@@ -16,6 +16,7 @@ from isotherm.pipeline.events import InterestsAged, InterestsTended
 from isotherm.pipeline.interest import themes, v1_3
 from isotherm.pipeline.interest.candidates import HistPoint, Outcome, Point, Vector
 from isotherm.pipeline.interest.v1_2 import Unit
+from isotherm.pipeline.ports import Embedder
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import (
     interest_copies,
@@ -26,7 +27,7 @@ from isotherm.storage.postgres import (
     namespaces,
 )
 from isotherm.storage.postgres.interest_tend import Pending
-from isotherm.storage.postgres.interest_themes import Theme, ThemePoint
+from isotherm.storage.postgres.interest_themes import Theme
 from isotherm.storage.postgres.interest_write import PlanWriter
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import Connection, connection
@@ -44,6 +45,7 @@ _VECTORS_MAX = 500
 _PENDING_MAX = 40
 _AGED_MAX = 500
 _BANKS_MAX = 100
+_PLACED_MAX = 10_000
 # A judge that refused is asked again after a while, not every minute.
 _REST = timedelta(minutes=10)
 _KEEP_COPIES = timedelta(days=30)
@@ -62,9 +64,9 @@ def tend(payload: Json) -> Json:
             waiting = interest_tend.pending(conn, bank_id, _PENDING_MAX)
         review = _Review(bank_id, who, waiting)
         review.judge()
+        grouped = _themes(bank_id, who)
         with connection() as conn:
             judged = review.write(conn, step.operation_id)
-            grouped = _themes(conn, bank_id, who)
             messages = interest_turn.release(conn, bank_id, step.operation_id, changed=bool(embedded or judged))
             counts = {"embedded": embedded, "judged": judged, "waiting": len(waiting) - judged, "themes": grouped}
             step.settle(conn, counts, is_result=True)
@@ -74,45 +76,63 @@ def tend(payload: Json) -> Json:
 
 
 def _embed(bank_id: int, who: Readers) -> int:
-    """Each vector is written by itself: a killed runner has lost none, and what changes meanwhile is left to the next one."""
+    """Vectors are remembered as they are made: a killed runner has lost none. What changes meanwhile is left to the next one."""
     if who.embedder is None:
         return 0
     with connection() as conn:
         bare = interest_tend.bare(conn, bank_id, who.embedder.model, _VECTORS_MAX)
     vectors = who.embed([point.candidate for point in bare])
     with connection() as conn:
-        return sum(
-            interest_tend.embed(conn, bank_id, point, vec, who.embedder.model)
+        made = {
+            point.id: vec
             for point, vec in zip(bare, vectors, strict=True)
-            if vec is not None
-        )
+            if vec is not None and interest_tend.embed(conn, bank_id, point, vec, who.embedder.model)
+        }
+        interest_tend.relate(conn, bank_id, made, who.embedder.model)
+    return len(made)
 
 
-def _themes(conn: Connection, bank_id: int, who: Readers) -> int:
-    """Find the theme of each point that nobody looked at; when many are new, group all anew. Returns how many themes are."""
+def _themes(bank_id: int, who: Readers) -> int:
+    """Find the theme of each point that nobody looked at; when many are new, group all anew. Returns how many themes are.
+
+    Grouping takes its time and holds nothing meanwhile; it is the bank's turn, and what is forgotten is found by the version.
+    """
     if who.embedder is None:
         return 0
-    points, middles, anew = interest_themes.state(conn, bank_id, who.embedder.model, themes.POINTS_MAX)
-    if anew and points:
-        vectors = np.stack([point.vec for point in points])
-        every = [point.name for point in points]
-        found = [_theme(group, points, vectors, every) for group in themes.grouped(vectors) if len(group) > 1]
-        interest_themes.replace(conn, bank_id, found, who.embedder.model, len(points))
-        return len(found)
-    stacked = np.stack([vec for _, vec in middles]) if middles else np.zeros((0, who.embedder.dimension), np.float32)
-    for point in points:
-        if not point.placed:
-            place = themes.placed(point.vec, stacked).theme
-            interest_themes.place(conn, bank_id, point.id, None if place is None else middles[place][0])
-    return len(middles)
+    model, dimension = who.embedder.model, who.embedder.dimension
+    with connection() as conn:
+        state = interest_themes.state(conn, bank_id, model)
+        there = interest_themes.middles(conn, bank_id, model)
+    if not state.anew:
+        return _place(bank_id, state.version, there, who.embedder)
+    with connection() as conn:
+        points = interest_themes.everything(conn, bank_id, model, dimension, themes.POINTS_MAX)
+    found = _grouped(*points)
+    with connection() as conn:
+        is_new = interest_themes.replace(conn, bank_id, state.version, found, model, len(points[0]))
+    return len(found) if is_new else len(there)
 
 
-def _theme(
-    group: Sequence[int], points: Sequence[ThemePoint], vectors: NDArray[np.float32], every: Sequence[str]
-) -> Theme:
-    middle = themes.middle(vectors[list(group)])
-    nearest = sorted(group, key=lambda row: -float(vectors[row] @ middle))
-    return Theme(themes.named([points[row].name for row in nearest], every), middle, [points[row].id for row in group])
+def _place(bank_id: int, version: int, there: Sequence[tuple[UUID, Vector]], embedder: Embedder) -> int:
+    stacked = np.stack([vec for _, vec in there]) if there else np.zeros((0, embedder.dimension), np.float32)
+    with connection() as conn:
+        points = interest_themes.unplaced(conn, bank_id, embedder.model, _PLACED_MAX)
+        near = [(point, themes.placed(vec, stacked).theme) for point, vec in points]
+        placed = {point: None if theme is None else there[theme][0] for point, theme in near}
+        interest_themes.place(conn, bank_id, version, placed)
+    return len(there)
+
+
+def _grouped(ids: Sequence[UUID], names: Sequence[str], vectors: NDArray[np.float32]) -> list[Theme]:
+    every = themes.counted(names)
+    found = []
+    for group in themes.grouped(vectors):
+        if len(group) > 1:
+            middle = themes.middle(vectors[group])
+            nearest = [group[place] for place in np.argsort(-(vectors[group] @ middle), kind="stable")]
+            name = themes.named([names[row] for row in nearest], every)
+            found.append(Theme(name, middle, [ids[row] for row in group]))
+    return found
 
 
 class _Review:
@@ -139,8 +159,8 @@ class _Review:
             hist = tuple(h for h in near.points if h.id not in mine)
             self._history |= {str(h.id): h for h in hist}
             unit = Unit({handle: point}, hist, tuple(self._outcomes.values()), self._points)
-            outcome, refused = self._who.adjudicate(unit)
-            if not refused:
+            outcome, why = self._who.adjudicate(unit)
+            if why is None:
                 self._outcomes[handle] = outcome
         self._reworded = self._who.reworded(list(self._outcomes.values()), self._points)
 

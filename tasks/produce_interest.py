@@ -14,13 +14,15 @@ from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.interest.budget import Budget
 from isotherm.pipeline.interest.context import Block
 from isotherm.pipeline.interest.ranking import Span
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.interest import Contradiction, InterestRecall
-from isotherm.storage.postgres import interest_changes, outbox, steps
+from isotherm.storage.postgres import interest_changes, interest_runs, interest_usage, outbox, steps
 from isotherm.storage.postgres.interest_changes import LogEntry, Undone
 from isotherm.storage.postgres.interest_read import Interest
+from isotherm.storage.postgres.interest_runs import FailedUnit, Run
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
@@ -29,15 +31,21 @@ from isotherm.tasks import produce_records
 from isotherm.tasks.accepted import Accepted
 
 __all__ = [
+    "Budget",
+    "FailedUnit",
     "LogEntry",
+    "Run",
     "Undone",
     "contradictions",
+    "grant_budget",
     "ingest_session",
     "interest_context",
     "interests",
     "recall_interests",
     "reopen_contradiction",
     "resolve_contradiction",
+    "run_of",
+    "runs",
     "undo_change",
 ]
 
@@ -136,3 +144,33 @@ def contradictions(bank: Bank, *, resolved: bool = False, limit: int = 100) -> l
     Raises: TransientError, RejectedError.
     """
     return storage.open().interest.contradictions(bank, resolved=resolved, limit=limit)
+
+
+def runs(*, agent: str | None = None, tenant: str | None = None, limit: int = 20) -> list[Run]:
+    """The newest runs over sessions, with their stages and what they cost. Raises: RejectedError, TransientError."""
+    if limit < 1:
+        raise RejectedError("limit: 1 or more")
+    storage.open()
+    with connection() as conn:
+        return interest_runs.listed(conn, tenant=tenant, agent=agent, limit=limit)
+
+
+def run_of(operation_id: UUID) -> tuple[Run, list[FailedUnit]]:
+    """One run, and what of it failed. Raises: RejectedError when there is no such run; TransientError."""
+    storage.open()
+    with connection() as conn:
+        return interest_runs.one(conn, operation_id), interest_runs.failed_units(conn, operation_id)
+
+
+def grant_budget(operation_id: UUID, budget: Budget) -> None:
+    """Give a run a budget of its own, what it has spent already included; a retry goes on with it.
+
+    Raises: RejectedError when there is no such run, or money is to be counted without prices; TransientError.
+    """
+    chosen = storage.open().settings
+    if budget.money is not None and None in {chosen.chat_input_price, chosen.chat_output_price}:
+        raise RejectedError("money: the settings name no price of a model's tokens")
+    if min(budget.tokens or 0, budget.money or 0) < 0:
+        raise RejectedError("budget: 0 or more")
+    with connection() as conn:
+        interest_usage.grant(conn, interest_runs.one(conn, operation_id).id, budget)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,12 +15,13 @@ Json = dict[str, Any]
 
 @dataclass
 class Answer:
-    """What the server says to one request; `silent` never answers."""
+    """What the server says to one request; `silent` never answers, `hold` waits before it does."""
 
     body: Json | str = ""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     silent: bool = False
+    hold: threading.Event | None = None
 
 
 @dataclass
@@ -85,12 +86,15 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
                 script.ended.wait(10)
                 self.close_connection = True
                 return
+            if answer.hold is not None:
+                answer.hold.wait(20)
             raw = (answer.body if isinstance(answer.body, str) else json.dumps(answer.body)).encode()
             self.send_response(answer.status)
             for name, value in {"Content-Length": str(len(raw)), **answer.headers}.items():
                 self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(raw)
+            with suppress(ConnectionError):  # of a client that was killed meanwhile
+                self.end_headers()
+                self.wfile.write(raw)
 
         def log_message(self, *_: object) -> None:
             """A test's output is not the place for a server's log."""

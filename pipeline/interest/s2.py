@@ -5,9 +5,9 @@ Every point of the session is in exactly one place of the result, whatever is sh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from uuid import UUID
 
 import numpy as np
@@ -20,6 +20,9 @@ from isotherm.pipeline.interest.vectors import cosines, groups, pairs_above
 
 MERGE_SIM = 0.75  # between points of the session, strictly above
 HIST_SIM = 0.80  # to stored points, strictly above
+# Sessions of up to so many points are searched pair by pair for contradictions; of larger ones the nearest of each point.
+COMPARED_WHOLE = 300
+_NEAREST = 20
 
 Matrix = NDArray[np.float64]
 
@@ -83,11 +86,8 @@ def cluster(
     tense = _tensions(points, inside, relate)
     parts = groups(len(points), joined + [(2.0, i, j) for i, j in tense])
     links = _Links(cosines([p.vec for p in points], [h.vec for h in history]))
-    for i, point in enumerate(points):
-        for j, stored in enumerate(history):
-            asked = relate if proposed is None or (i, stored.id) in proposed else None
-            if (i, stored.id) in known or _touches(point, stored, links.near[i, j], hist_sim, asked):
-                links.hist.setdefault(i, set()).add(j)
+    for i, j in _touching(points, history, links.near, relate, hist_sim, known, proposed):
+        links.hist.setdefault(i, set()).add(j)
     found = [_part(members, links, tense) for members in parts]
     isolated = tuple(p.members[0] for p in found if len(p.members) == 1 and not p.hist)
     touching = [p for p in found if len(p.members) > 1 or p.hist]
@@ -95,27 +95,75 @@ def cluster(
     return ClusterResult(tuple(alone), tuple(queues), isolated)
 
 
+def touching(
+    points: Sequence[Point],
+    history: Sequence[HistPoint],
+    relate: Relate | None = None,
+    *,
+    hist_sim: float = HIST_SIM,
+    known: Collection[tuple[int, UUID]] = (),
+    proposed: Collection[tuple[int, UUID]] | None = None,
+) -> list[tuple[int, UUID]]:
+    """Which points touch which stored ones, as `cluster` links them; of the others a run need not know any more.
+
+    Args: as of `cluster`.
+    """
+    near = cosines([p.vec for p in points], [h.vec for h in history])
+    return [(i, history[j].id) for i, j in _touching(points, history, near, relate, hist_sim, known, proposed)]
+
+
+def _touching(
+    points: Sequence[Point],
+    history: Sequence[HistPoint],
+    near: Matrix,
+    relate: Relate | None,
+    hist_sim: float,
+    known: Collection[tuple[int, UUID]],
+    proposed: Collection[tuple[int, UUID]] | None,
+) -> list[tuple[int, int]]:
+    places = {stored.id: j for j, stored in enumerate(history)}
+    found = {(int(i), int(j)) for i, j in zip(*np.nonzero(near > hist_sim), strict=True)}
+    found |= {(i, places[stored]) for i, stored in known if stored in places}
+    named: dict[str, list[int]] = {}
+    for j, stored in enumerate(history):
+        named.setdefault(normalize(stored.name), []).append(j)
+    found |= {(i, j) for i, p in enumerate(points) if p.candidate.name for j in named.get(p.candidate.name, ())}
+    if relate is not None:
+        asked = product(range(len(points)), range(len(history)))
+        if proposed is not None:
+            asked = ((i, places[stored]) for i, stored in proposed if stored in places)  # type: ignore[assignment]
+        found |= {
+            (i, j) for i, j in asked if (i, j) not in found and _related(points[i], history[j], near[i, j], relate)
+        }
+    return sorted(found)
+
+
+def _related(point: Point, stored: HistPoint, near: float, relate: Relate) -> bool:
+    other = Side(stored.name, stored.summary, stored.kind)
+    return relate(side(point), other, _cosine(point, stored, near)).link is not Link.APART
+
+
 def _tensions(points: Sequence[Point], inside: Matrix, relate: Relate | None) -> list[tuple[int, int]]:
     if relate is None:
         return []
     return [
         (i, j)
-        for i, j in combinations(range(len(points)), 2)
+        for i, j in _compared(len(points), inside)
         if relate(side(points[i]), side(points[j]), _cosine(points[i], points[j], inside[i, j])).link
         is Link.CONTRADICTS
     ]
 
 
+def _compared(count: int, inside: Matrix) -> Iterable[tuple[int, int]]:
+    """All pairs of a usual session; of a very large one those that are near to each other, so that the work stays linear."""
+    if count <= COMPARED_WHOLE:
+        return combinations(range(count), 2)
+    nearest = np.argpartition(-inside, _NEAREST, axis=1)[:, : _NEAREST + 1]
+    return sorted({(min(i, j), max(i, j)) for i, row in enumerate(nearest.tolist()) for j in row if i != j})
+
+
 def _cosine(one: Point, other: Point | HistPoint, value: float) -> float | None:
     return float(value) if one.vec is not None and other.vec is not None else None
-
-
-def _touches(point: Point, stored: HistPoint, near: float, threshold: float, relate: Relate | None) -> bool:
-    named = bool(point.candidate.name) and point.candidate.name == normalize(stored.name)
-    if near > threshold or named:
-        return True
-    other = Side(stored.name, stored.summary, stored.kind)
-    return relate is not None and relate(side(point), other, _cosine(point, stored, near)).link is not Link.APART
 
 
 def _part(members: list[int], links: _Links, tense: Sequence[tuple[int, int]]) -> Component:

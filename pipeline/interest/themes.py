@@ -1,13 +1,13 @@
 """Themes: groups of points that are about one thing, found without being told how many there are.
 
 A new point joins the theme whose middle is nearest, or waits alone; in the background all points are grouped anew by Ward's
-method: the two groups whose union spreads least are joined first, until a union spreads much more than unions usually do.
+method: the two groups whose union spreads least are joined first, until a union costs too much for groups of that size.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,18 +15,22 @@ from numpy.typing import NDArray
 
 from isotherm.pipeline.text import words
 
-# A union is too wide when its height lies so many standard deviations above the mean of all (Mojena 1977, who took 2.75;
-# Milligan and Cooper 1985 found 1.25 best on small sets). Heights are roots of what a union adds to the squared distances.
-DEVIATIONS = 1.5
+# What a union may add to the squared distances of points from their middles, where groups have one member on average, and
+# the power of the average size with which that grows. The middles of two halves of one theme lie apart by chance; what their
+# union costs grows more slowly with their size than what the union of two themes costs.
+UNION_COST = 0.46
+UNION_GROWTH = 0.6
 # A point belongs to a theme when it is at least this near its middle.
 BELONGS = 0.45
-POINTS_MAX = 5_000
-# Of few points the usual height says little: there, what has nothing to do with each other (cosine 0.45) stays apart.
-FEW = 50
-APART = 0.55
+# So many points are grouped one by one. Of more, near ones are joined within parts of the bank first, until so many are left.
+WHOLE = 5_000
+PART = 2_000
+POINTS_MAX = 100_000
 _NAME_WORDS = 3
+_TURNS = 8
 
 Matrix = NDArray[np.float64]
+Union = tuple[int, int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,41 +41,92 @@ class Placed:
     near: float
 
 
-def grouped(vectors: NDArray[np.float32], deviations: float = DEVIATIONS) -> list[list[int]]:
-    """Group vectors by Ward's method, cut where unions become unusually wide.
+def grouped(
+    vectors: NDArray[np.float32], cost: float = UNION_COST, growth: float = UNION_GROWTH, whole: int = WHOLE
+) -> list[list[int]]:
+    """Group vectors by Ward's method, cut where a union costs too much for the size that groups have by then.
 
-    Args: vectors: shape (n, d), rows of unit L2 norm, n at most 5,000.
+    Args: vectors: shape (n, d), rows of unit L2 norm; whole: how many are grouped one by one.
     Returns: row indices, each group ascending, groups by first index; lengths sum to n.
-    Raises: ValueError for more rows, or another shape.
-    Cost: O(n^2) memory and about O(n^2) time. Source: nearest-neighbor chain (Murtagh 1983).
+    Raises: ValueError for another shape.
+    Cost: O(n^2) time and memory for up to `whole` vectors. Of more, O(n) memory and O(n) time besides that of `whole`.
+    Source: nearest-neighbor chain (Murtagh 1983); fractionation for many (Cutting et al. 1992).
     """
-    if vectors.ndim != 2 or len(vectors) > POINTS_MAX:  # noqa: PLR2004 - rows and columns
+    if vectors.ndim != 2:  # noqa: PLR2004 - rows and columns
         raise ValueError(f"vectors of shape {vectors.shape}")
-    leader = np.arange(len(vectors))
-    unions = _unions(vectors)
-    heights = np.sqrt([cost for *_, cost in unions]) if unions else np.zeros(1)
-    widest = min(
-        float(heights.mean() + deviations * heights.std()), float(np.sqrt(APART)) if len(unions) < FEW else np.inf
-    )
-    for (one, other, _), height in zip(unions, heights, strict=False):
-        if height <= widest:
-            leader[leader == leader[other]] = leader[one]
+    early = _early(vectors, whole)
+    leader = _led(len(vectors), early)
+    kept, members = np.unique(leader, return_inverse=True)
+    sizes = np.bincount(members).astype(np.float64)
+    middles = np.zeros((len(kept), vectors.shape[1]))
+    np.add.at(middles, members, vectors)
+    late = _unions((middles / np.maximum(sizes, 1)[:, None]).astype(np.float32), sizes)
+    unions = sorted([*early, *((int(kept[i]), int(kept[j]), c) for i, j, c in late)], key=lambda union: union[2])
+    leader = _led(len(vectors), _affordable(unions, len(vectors), cost, growth))
     found: dict[int, list[int]] = {}
     for row, mine in enumerate(leader.tolist()):
         found.setdefault(mine, []).append(row)
     return sorted(found.values())
 
 
-def _unions(vectors: NDArray[np.float32]) -> list[tuple[int, int, float]]:
+def _affordable(unions: Sequence[Union], points: int, cost: float, growth: float) -> Iterable[Union]:
+    """Unions, cheapest first, up to the first that costs too much. Sizes are averages, so outliers do not raise them."""
+    for done, union in enumerate(unions):
+        if union[2] > cost * (points / (points - done)) ** growth:
+            return
+        yield union
+
+
+def _led(count: int, unions: Iterable[Union]) -> NDArray[np.int64]:
+    """For each point the one that its group is known by."""
+    leader = list(range(count))
+
+    def find(i: int) -> int:
+        while leader[i] != i:
+            leader[i] = leader[leader[i]]
+            i = leader[i]
+        return i
+
+    for i, j, _ in unions:
+        one, other = sorted((find(i), find(j)))
+        leader[other] = one
+    return np.array([find(i) for i in range(count)], dtype=np.int64)
+
+
+def _early(vectors: NDArray[np.float32], whole: int) -> list[Union]:
+    """The cheapest unions within parts of many vectors, so many that `whole` groups are left; none where there are no more."""
+    if len(vectors) <= whole:
+        return []
+    found: list[Union] = []
+    for rows in _parts(vectors, np.arange(len(vectors))):
+        of_part = _unions(vectors[rows], np.ones(len(rows)))
+        found += [(int(rows[i]), int(rows[j]), cost) for i, j, cost in of_part]
+    return sorted(found, key=lambda union: union[2])[: len(vectors) - whole]
+
+
+def _parts(vectors: NDArray[np.float32], rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Halve along the direction in which the vectors differ most, until no part has more than 2,000."""
+    if len(rows) <= PART:
+        return [rows]
+    some = vectors[rows]
+    middle_of = some.mean(axis=0)
+    along = some[int(np.argmax(np.linalg.norm(some - middle_of, axis=1)))] - middle_of
+    for _ in range(_TURNS):  # power iteration; only roughly the direction matters
+        turned = some.T @ (some @ along) - len(some) * middle_of * float(middle_of @ along)
+        along = turned / max(float(np.linalg.norm(turned)), 1e-12)
+    order = np.argsort(some @ along, kind="stable")
+    half = len(rows) // 2
+    return [*_parts(vectors, np.sort(rows[order[:half]])), *_parts(vectors, np.sort(rows[order[half:]]))]
+
+
+def _unions(vectors: NDArray[np.float32], sizes: Matrix) -> list[Union]:
     """All unions, cheapest first. Ward's costs never fall along a chain, so their order is that of a tree."""
     n = len(vectors)
-    near = vectors.astype(np.float32)
-    costs = np.maximum(1.0 - near @ near.T, 0.0)
-    np.fill_diagonal(costs, np.inf)
-    size = np.ones(n)
+    costs = _costs(vectors, sizes)
+    size = sizes.copy()
     alive = np.ones(n, dtype=bool)
     chain: list[int] = []
-    found: list[tuple[int, int, float]] = []
+    found: list[Union] = []
     while len(found) < n - 1:
         if not chain:
             chain.append(int(np.argmax(alive)))
@@ -87,6 +142,22 @@ def _unions(vectors: NDArray[np.float32]) -> list[tuple[int, int, float]]:
         else:
             chain.append(nearest)
     return sorted(found, key=lambda union: union[2])
+
+
+def _costs(vectors: NDArray[np.float32], sizes: Matrix) -> NDArray[np.float32]:
+    """What each union would add to the squared distances of points from their middles."""
+    lengths = (vectors * vectors).sum(axis=1)
+    costs = vectors @ vectors.T
+    costs *= -2.0
+    costs += lengths[:, None]
+    costs += lengths[None, :]
+    np.maximum(costs, 0.0, out=costs)
+    if len(sizes) and sizes.max() > 1:
+        costs *= (sizes[:, None] * sizes[None, :] / (sizes[:, None] + sizes[None, :])).astype(np.float32)
+    else:
+        costs *= 0.5
+    np.fill_diagonal(costs, np.inf)
+    return costs
 
 
 def _join(costs: NDArray[np.float32], size: Matrix, alive: NDArray[np.bool_], kept: int, gone: int) -> None:
@@ -122,16 +193,20 @@ def placed(vec: NDArray[np.float32], middles: NDArray[np.float32], belongs: floa
     return Placed(best if near[best] >= belongs else None, float(near[best]))
 
 
-def named(topics: Sequence[str], others: Sequence[str]) -> str:
+def named(topics: Sequence[str], every: Mapping[str, int]) -> str:
     """Words that most members of a theme share and that others share less, else the shortest topic.
 
-    Args: topics: of the members, the nearest to the middle first; others: of all points of the bank.
+    Args: topics: of the members, the nearest to the middle first; every: in how many topics of the bank each word is.
     """
-    mine = Counter(word for topic in topics for word in set(words(topic)))
-    every = Counter(word for topic in others for word in set(words(topic)))
+    mine = counted(topics)
     telling = [word for word, n in mine.items() if n * 2 > len(topics) and n > 1]
-    telling.sort(key=lambda word: (-mine[word] / max(1, every[word]), -mine[word], word))
+    telling.sort(key=lambda word: (-mine[word] / max(1, every.get(word, 0)), -mine[word], word))
     if not telling:
         return min(topics, key=len)
     best = set(telling[:_NAME_WORDS])
     return min(topics, key=lambda topic: (-len(best & set(words(topic))), len(topic)))
+
+
+def counted(topics: Iterable[str]) -> Counter[str]:
+    """In how many topics each word is."""
+    return Counter(word for topic in topics for word in set(words(topic)))

@@ -7,41 +7,39 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-import numpy as np
-
 from isotherm.pipeline import text
-from isotherm.pipeline.interest.candidates import HistPoint, Kind, Point, Status, Vector
+from isotherm.pipeline.interest.candidates import HistPoint, Kind, Point, Status
+from isotherm.storage.postgres import interest_near
+from isotherm.storage.postgres.interest_near import sent
 from isotherm.storage.postgres.pool import Connection
 
 # Stored points that each leg may propose for one point of a session.
 _NEAREST = 20
+# A word of more points than this says little about any of them, and proposes none by itself.
+_COMMON = 300
 
 Statement = tuple[int, str]  # key of a message, digest of what it says
 
-_NEAR = """
-WITH q AS (
-    SELECT place, nullif(vec, '')::halfvec AS vec, name,
-           ARRAY(SELECT t::bigint FROM jsonb_array_elements_text(terms) AS t) AS terms
-    FROM unnest(%(vectors)s::text[], %(names)s::text[], %(terms)s::jsonb[]) WITH ORDINALITY AS u (vec, name, terms, place)
-), proposed AS (
-    SELECT q.place, n.id FROM q CROSS JOIN LATERAL (
-        SELECT p.id FROM interest_points AS p
-        WHERE p.bank_id = %(bank)s AND p.status <> 'archived' AND p.embedding_model = %(model)s
-          AND p.embedding_dim = vector_dims(q.vec)
-        ORDER BY p.embedding <=> q.vec, p.id LIMIT %(nearest)s) AS n
-    UNION
-    SELECT q.place, n.id FROM q CROSS JOIN LATERAL (
-        SELECT p.id FROM interest_points AS p
-        WHERE p.bank_id = %(bank)s AND p.status <> 'archived' AND p.terms && q.terms
-        ORDER BY (SELECT count(*) FROM unnest(p.terms) AS t WHERE t = ANY(q.terms)) DESC, p.id LIMIT %(nearest)s) AS n
-    UNION
-    SELECT q.place, p.id FROM q JOIN interest_points AS p ON p.canonical = q.name
-    WHERE p.bank_id = %(bank)s AND p.status <> 'archived'
-)
-SELECT array_agg(x.place::int - 1), p.id, p.name, p.summary, p.keywords, p.kind, p.status, p.confidence, p.importance,
-       p.reliability, p.last_seen_at, p.version, CASE WHEN p.embedding_model = %(model)s THEN p.embedding END
-FROM proposed AS x JOIN interest_points AS p ON p.id = x.id
-GROUP BY p.id ORDER BY p.id"""
+# By words, those that share most first; and by name.
+_WORDED = """
+WITH q AS (SELECT * FROM unnest(%(places)s::int[], %(terms)s::bigint[]) AS u (place, term)),
+posted AS (
+    SELECT a.term, n.point_id FROM (SELECT DISTINCT term FROM q) AS a CROSS JOIN LATERAL (
+        SELECT p.point_id FROM interest_postings AS p WHERE p.bank_id = %(bank)s AND p.term = a.term
+        LIMIT %(common)s + 1) AS n
+), telling AS (SELECT term FROM posted GROUP BY term HAVING count(*) <= %(common)s)
+SELECT place, point_id FROM (
+    SELECT q.place, p.point_id, row_number() OVER (PARTITION BY q.place ORDER BY count(*) DESC, p.point_id) AS best
+    FROM q JOIN telling USING (term) JOIN posted AS p USING (term) GROUP BY q.place, p.point_id) AS shared
+WHERE best <= %(nearest)s
+UNION
+SELECT n.place::int - 1, p.id FROM unnest(%(names)s::text[]) WITH ORDINALITY AS n (name, place)
+JOIN interest_points AS p ON p.bank_id = %(bank)s AND p.canonical = n.name AND p.status <> 'archived'"""
+
+_POINTS = """
+SELECT p.id, p.name, p.summary, p.keywords, p.kind, p.status, p.confidence, p.importance, p.reliability, p.last_seen_at,
+       p.version, CASE WHEN p.embedding_model = %(model)s THEN halfvec_send(p.embedding) END
+FROM interest_points AS p WHERE p.id = ANY(%(ids)s) AND p.bank_id = %(bank)s AND p.status <> 'archived' ORDER BY p.id"""
 
 _KNOWN = """
 SELECT e.record_key, encode(e.statement, 'hex'), array_agg(e.point_id ORDER BY e.point_id)
@@ -66,22 +64,34 @@ class Near:
 
 
 def near(conn: Connection, bank_id: int, points: Sequence[Point], model: str | None) -> Near:
-    """Stored points that may have to do with points of a session, in one query: by vector, by words and by name.
+    """Stored points that may have to do with points of a session: by vector, by words and by name.
 
-    Args: model: stamp of the points' vectors; only vectors of the same model are compared.
-    Cost: one look at each point of the bank that is not archived, for each point of the session.
+    Args: points: a few hundred at most, since up to 40 stored ones come with each; model: stamp of the points' vectors; only
+        vectors of the same model are compared.
     """
+    pairs = set(_worded(conn, bank_id, points))
+    if model is not None:
+        nearest = interest_near.nearest(conn, bank_id, [p.vec for p in points], model, _NEAREST)
+        pairs |= {(place, found) for place, neighbors in enumerate(nearest) for found, _ in neighbors}
+    ids = sorted({found for _, found in pairs})
+    with conn.cursor(binary=True) as cursor:
+        rows = cursor.execute(_POINTS, {"bank": bank_id, "ids": ids, "model": model or ""}).fetchall()
+    found = tuple(_hist(row) for row in rows)
+    there = {point.id for point in found}
+    return Near(found, frozenset(pair for pair in pairs if pair[1] in there))
+
+
+def _worded(conn: Connection, bank_id: int, points: Sequence[Point]) -> list[tuple[int, UUID]]:
+    asked = [(n, t) for n, p in enumerate(points) for t in terms_of(p.candidate.topic, "", p.candidate.tags)]
     values = {
         "bank": bank_id,
-        "model": model or "",
-        "nearest": _NEAREST,
-        "vectors": [written(p.vec) for p in points],
+        "places": [place for place, _ in asked],
+        "terms": [term for _, term in asked],
         "names": [p.candidate.name for p in points],
-        "terms": [_json(terms_of(p.candidate.topic, "", p.candidate.tags)) for p in points],
+        "common": _COMMON,
+        "nearest": _NEAREST,
     }
-    rows = conn.execute(_NEAR, values).fetchall()
-    pairs = {(int(place), row[1]) for row in rows for place in row[0]}
-    return Near(tuple(_hist(row[1:]) for row in rows), frozenset(pairs))
+    return [(int(place), found) for place, found in conn.execute(_WORDED, values).fetchall()]
 
 
 def known(conn: Connection, bank_id: int, statements: Sequence[Statement]) -> dict[Statement, list[UUID]]:
@@ -106,15 +116,6 @@ def terms_of(name: str, summary: str, keywords: Sequence[str]) -> list[int]:
     return text.terms(" ".join((name, summary, *keywords)))
 
 
-def written(vec: Vector | None) -> str:
-    """A vector as the server reads it; blank for none."""
-    return "" if vec is None else "[" + ",".join(f"{x:.6g}" for x in vec.tolist()) + "]"
-
-
-def _json(terms: Sequence[int]) -> str:
-    return "[" + ",".join(f'"{t}"' for t in terms) + "]"
-
-
 def _hist(row: Sequence[Any]) -> HistPoint:
     point_id, name, summary, keywords, kind, status, confidence, importance, reliability, seen, version, embedding = row
     return HistPoint(
@@ -129,14 +130,8 @@ def _hist(row: Sequence[Any]) -> HistPoint:
         reliability=reliability,
         last_seen_at=seen,
         version=int(version),
-        vec=None if embedding is None else read_vector(embedding),
+        vec=None if embedding is None else sent(embedding),
     )
-
-
-def read_vector(embedding: Any) -> Vector:  # noqa: ANN401 - the driver's own type
-    """A stored vector as an array."""
-    array: Vector = np.asarray(embedding.to_numpy(), dtype=np.float32)
-    return array
 
 
 def by_statement(found: Mapping[Statement, Sequence[UUID]], point: Point) -> list[UUID] | None:

@@ -12,7 +12,7 @@ from isotherm.pipeline.identity import Bank
 from isotherm.pipeline.interest.candidates import Kind, Status, Vector, statement_digest
 from isotherm.pipeline.interest.freshness import Freshness, freshness
 from isotherm.storage.postgres.cold_bodies import original
-from isotherm.storage.postgres.interest_history import written
+from isotherm.storage.postgres.interest_near import written
 from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
 

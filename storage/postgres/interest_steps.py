@@ -23,7 +23,8 @@ ORDER = (
 
 _ANSWERS = """
 SELECT unit, answer FROM operation_steps
-WHERE operation_id = %s AND stage = %s AND state = 'done' AND answer IS NOT NULL ORDER BY id"""
+WHERE operation_id = %s AND stage = %s AND answer IS NOT NULL
+  AND (state = 'done' OR state IN ('failed', 'dead', 'cancelled') AND answer -> 'ended' = 'true') ORDER BY id"""
 
 # A step that runs again, because an operator had it retried, writes those that follow anew. They all wait for it, so none
 # of them is running.
@@ -33,7 +34,10 @@ WHERE operation_id = %(operation)s AND (stage = ANY(%(later)s) OR (stage = %(sta
 
 
 def answers(conn: Connection, step: ClaimedStep, stage: str) -> dict[str, dict[str, Any]]:
-    """The answers of the finished steps of a stage of the same run, by unit, in the order the steps were written."""
+    """The answers of the ended steps of a stage of the same run, by unit, in the order the steps were written.
+
+    Of failed ones those that say what stands where a model did not answer.
+    """
     rows = conn.execute(_ANSWERS, (step.operation_id, stage)).fetchall()
     return {str(unit): answer for unit, answer in rows}
 

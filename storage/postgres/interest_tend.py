@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from isotherm.pipeline.interest.candidates import Candidate, Kind, Source, Vector
 from isotherm.pipeline.interest.freshness import expired, freshness, next_look
-from isotherm.pipeline.interest.v1_3 import RELATE_SIM
-from isotherm.storage.postgres import interest_write
-from isotherm.storage.postgres.interest_history import written
+from isotherm.storage.postgres import interest_links, interest_write
+from isotherm.storage.postgres.interest_near import written
 from isotherm.storage.postgres.pool import Connection
 
 KIND = "interest.tend"
-_RELATED_MAX = 20
 
 _DUE = """
 SELECT b.bank_id FROM interest_banks AS b
@@ -37,24 +35,13 @@ UPDATE interest_points SET embedding = %(vec)s::halfvec, embedding_model = %(mod
     embedding_dim = vector_dims(%(vec)s::halfvec), updated_at = now()
 WHERE id = %(id)s AND bank_id = %(bank)s AND version = %(version)s AND status <> 'archived'"""
 
-_UNLINK = """
-DELETE FROM interest_edges WHERE kind = 'related' AND bank_id = %(bank)s AND (source_id = %(id)s OR target_id = %(id)s)"""
-_RELATE = """
-INSERT INTO interest_edges (bank_id, source_id, target_id, kind, weight)
-SELECT %(bank)s, least(n.id, %(id)s), greatest(n.id, %(id)s), 'related', round(n.near::numeric, 4)
-FROM (SELECT o.id, 1 - (o.embedding <=> p.embedding) AS near FROM interest_points AS p JOIN interest_points AS o
-        ON o.bank_id = p.bank_id AND o.id <> p.id AND o.status <> 'archived' AND o.embedding_model = p.embedding_model
-       AND o.embedding_dim = p.embedding_dim
-      WHERE p.id = %(id)s AND p.bank_id = %(bank)s ORDER BY o.embedding <=> p.embedding, o.id LIMIT %(most)s) AS n
-WHERE n.near >= %(least)s ON CONFLICT DO NOTHING"""
-
 _PENDING = """
 SELECT p.id, p.version, p.name, p.summary, p.confidence, p.importance, p.keywords, p.kind, p.subjective, p.ttl_days,
        e.namespace_id, e.record_key, e.record_id, e.turn, e.event_time, e.start_char, e.end_char, encode(e.statement, 'hex')
 FROM (SELECT * FROM interest_points WHERE bank_id = %(bank)s AND status = 'pending_review'
-      ORDER BY created_at, id LIMIT %(limit)s) AS p
+      ORDER BY created_at, first_seen_at, id LIMIT %(limit)s) AS p
 LEFT JOIN interest_evidence AS e ON e.point_id = p.id
-ORDER BY p.created_at, p.id, e.event_time, e.id"""
+ORDER BY p.created_at, p.first_seen_at, p.id, e.event_time, e.id"""
 _HOLD = "SELECT 1 FROM interest_banks WHERE bank_id = %s FOR UPDATE"
 
 _OLD = """
@@ -109,13 +96,15 @@ def bare(conn: Connection, bank_id: int, model: str, limit: int) -> list[Bare]:
 
 
 def embed(conn: Connection, bank_id: int, point: Bare, vec: Vector, model: str) -> bool:
-    """Give a point its vector and link it with what is near; False when it has changed meanwhile."""
+    """Give a point its vector; False when it has changed meanwhile."""
     values = {"bank": bank_id, "id": point.id, "version": point.version, "vec": written(vec), "model": model}
-    if not conn.execute(_EMBED, values).rowcount:
-        return False
-    conn.execute(_UNLINK, values)
-    conn.execute(_RELATE, {**values, "most": _RELATED_MAX, "least": RELATE_SIM})
-    return True
+    return bool(conn.execute(_EMBED, values).rowcount)
+
+
+def relate(conn: Connection, bank_id: int, vectors: Mapping[UUID, Vector], model: str) -> None:
+    """Link points that have another vector now with what is near it, and with nothing that was near before."""
+    interest_links.drop(conn, bank_id, list(vectors))
+    interest_links.add(conn, bank_id, interest_links.alike(conn, bank_id, vectors, model))
 
 
 def pending(conn: Connection, bank_id: int, limit: int, *, hold: bool = False) -> list[Pending]:

@@ -12,7 +12,9 @@ from psycopg.types.json import Jsonb
 from isotherm.pipeline.interest.candidates import Action, FinalPoint
 from isotherm.pipeline.interest.freshness import reliability
 from isotherm.pipeline.interest.v1_3 import Edge, Plan, Standing, Tension, current_side
-from isotherm.storage.postgres.interest_history import terms_of, written
+from isotherm.storage.postgres import interest_links
+from isotherm.storage.postgres.interest_history import terms_of
+from isotherm.storage.postgres.interest_near import written
 from isotherm.storage.postgres.pool import Connection
 
 _INSERT = """
@@ -62,12 +64,6 @@ UPDATE interest_points SET
     status = 'archived', embedding = NULL, embedding_model = NULL, embedding_dim = NULL, version = version + 1,
     updated_at = now()
 WHERE id = ANY(%(ids)s) AND bank_id = %(bank)s AND status <> 'archived' RETURNING id"""
-
-_EDGE = """
-INSERT INTO interest_edges AS e (bank_id, source_id, target_id, kind, weight)
-SELECT %(bank)s, %(source)s, %(target)s, %(kind)s, %(weight)s
-WHERE 2 = (SELECT count(*) FROM interest_points WHERE id IN (%(source)s, %(target)s) AND bank_id = %(bank)s)
-ON CONFLICT (source_id, kind, target_id) DO UPDATE SET weight = excluded.weight WHERE e.weight <> excluded.weight"""
 
 _LATEST = (
     "(SELECT e.id FROM interest_evidence AS e WHERE e.point_id = {} ORDER BY e.event_time DESC, e.id DESC LIMIT 1)"
@@ -144,13 +140,19 @@ class PlanWriter:
         for point in new:
             self._conn.execute(_INSERT, {**self._words(point), **self._birth(point)})
         reworded = {p.id for p in more if self._change(p)}
+        changed = [*new, *(p for p in more if p.rewrite and p.id in reworded)]
         counted = self._evidence(plan.points)
         archived = self._archive(plan.archived)
         tensions = [t for t in plan.tensions if self._tension(t)]
-        edges = [e for e in [*plan.edges, *map(_opposed, plan.tensions)] if self._edge(e)]
+        dropped = interest_links.drop(self._conn, self._ids["bank"], [p.id for p in changed])
+        wanted = [*self._alike(changed), *plan.edges, *map(_opposed, plan.tensions)]
+        before = {(e.source, e.target, e.kind): e.weight for e in dropped}
+        edges = interest_links.add(self._conn, self._ids["bank"], wanted)
+        edges = [e for e in edges if before.pop((e.source, e.target, e.kind), None) != e.weight]
+        gone = [e for e in dropped if (e.source, e.target, e.kind) in before]
         stand(self._conn, self._ids["bank"], [p.id for p in plan.points])
         grown = {p.id for p in more if p.id in counted or p.id in reworded}
-        self._log([*new, *(p for p in more if p.id in grown)], archived, tensions, edges)
+        self._log([*new, *(p for p in more if p.id in grown)], archived, tensions, edges, gone)
         return Written(len(new), len(grown), len(archived), len(tensions), len(edges))
 
     def _words(self, point: FinalPoint) -> dict[str, Any]:
@@ -213,9 +215,12 @@ class PlanWriter:
     def _archive(self, ids: Sequence[UUID]) -> list[UUID]:
         return [row[0] for row in self._conn.execute(_ARCHIVE, {**self._ids, "ids": list(ids)}).fetchall()]
 
-    def _edge(self, edge: Edge) -> int:
-        values = {"source": edge.source, "target": edge.target, "kind": edge.kind, "weight": edge.weight}
-        return self._conn.execute(_EDGE, {**self._ids, **values}).rowcount
+    def _alike(self, changed: Sequence[FinalPoint]) -> list[Edge]:
+        """Points with a new vector and what is near them in the bank, those that were written before included."""
+        vectors = {p.id: p.vec for p in changed if p.vec is not None}
+        if not vectors or self._model is None:
+            return []
+        return interest_links.alike(self._conn, self._ids["bank"], vectors, self._model)
 
     def _tension(self, found: Tension) -> bool:
         values = {
@@ -230,6 +235,7 @@ class PlanWriter:
         archived: Sequence[UUID],
         tensions: Sequence[Tension],
         edges: Sequence[Edge],
+        gone_edges: Sequence[Edge],
     ) -> None:
         """One entry for each change, each edge with the first entry about one of its ends."""
         entries: list[tuple[UUID, str, dict[str, Any]]] = [
@@ -238,12 +244,11 @@ class PlanWriter:
         ]
         entries += [(gone, "archive", {}) for gone in archived]
         entries += [(t.left, "contradict", {"with": str(t.right), "rule": t.rule}) for t in tensions]
-        left = list(edges)
+        shown_edges = _Shown([*((e, "add") for e in edges), *((e, "remove") for e in gone_edges)])
         merged = {p.id: p for p in points if p.action is Action.UPDATE}
         for point, action, detail in entries:
-            mine = [e for e in left if point in (e.source, e.target)]
-            left = [e for e in left if e not in mine]
-            shown = {**detail, "edges": [_edge_json(e) for e in mine]} if mine else detail
+            mine = shown_edges.of(point)
+            shown = {**detail, "edges": mine} if mine else detail
             entry = log(self._conn, point, action, shown, **self._ids)
             if action == "update" and point in merged:
                 self._merge(entry, merged[point])
@@ -285,9 +290,27 @@ def stand(conn: Connection, bank_id: int, ids: Sequence[UUID]) -> None:
             conn.execute(_STAND, {"id": contradiction, "side": side or None, "why": why})
 
 
-def _edge_json(edge: Edge) -> dict[str, Any]:
+class _Shown:
+    """Changed edges, each told once, with the first of its ends that is asked for."""
+
+    def __init__(self, edges: Sequence[tuple[Edge, str]]) -> None:
+        self._edges = edges
+        self._by_end: dict[UUID, list[int]] = {}
+        self._told: set[int] = set()
+        for place, (edge, _) in enumerate(edges):
+            for end in (edge.source, edge.target):
+                self._by_end.setdefault(end, []).append(place)
+
+    def of(self, point: UUID) -> list[dict[str, Any]]:
+        """Those of a point that were not told yet, as JSON."""
+        mine = [place for place in self._by_end.get(point, ()) if place not in self._told]
+        self._told.update(mine)
+        return [_edge_json(*self._edges[place]) for place in mine]
+
+
+def _edge_json(edge: Edge, action: str) -> dict[str, Any]:
     return {
-        "action": "add",
+        "action": action,
         "source": str(edge.source),
         "target": str(edge.target),
         "kind": edge.kind,

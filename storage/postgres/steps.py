@@ -105,7 +105,7 @@ WITH ended AS (
     UPDATE operations AS o
     SET state = d.state, finished_at = CASE WHEN d.state = 'running' THEN NULL ELSE now() END,
         started_at = coalesce(o.started_at, now()),
-        error = CASE WHEN d.state NOT IN ('done', 'cancelled') THEN coalesce(o.error, %(error)s) END,
+        error = CASE WHEN d.state NOT IN ('done', 'cancelled') THEN coalesce(o.error, %(named)s) END,
         result = CASE WHEN %(is_result)s THEN %(receipt)s ELSE o.result END
     FROM derived AS d, ended WHERE o.id = ended.operation_id
 )
@@ -245,6 +245,7 @@ def end(
             "state": state.value,
             "receipt": None if receipt is None else Jsonb(receipt),
             "error": error,
+            "named": f"{step.stage}/{step.unit}: {error}" if step.unit and error else error,
             "is_result": is_result,
         },
     ).fetchone()

@@ -19,6 +19,7 @@ from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.stages import BRAIN_MIRROR
 from isotherm.pipeline.tier.erasure import ErasureScope, Level
+from isotherm.storage.postgres.interest_mirror import graph_of
 from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
 
@@ -180,6 +181,7 @@ def take_names(conn: Connection, operation_id: UUID, scope: ErasureScope) -> lis
     nameless = [
         namespace_uuid(Namespace(tenant=f"\x01{operation_id}", scope="", agent=str(i))) for i in sorted(with_objects)
     ]
+    graphs += [graph_of(bank_id) for bank_id in banks]  # of the interests
     begin(conn, operation_id, scope, banks or sorted({int(row[1]) for row in rows}), ids, graphs=[*graphs, *nameless])
     return ids
 

@@ -36,6 +36,7 @@ _OF_BANKS = {
     "log_entries": "DELETE FROM interest_log WHERE bank_id = ANY(%(banks)s)",
     "evidence": "DELETE FROM interest_evidence WHERE bank_id = ANY(%(banks)s)",
     "interests": "DELETE FROM interest_points WHERE bank_id = ANY(%(banks)s)",
+    " ": "DELETE FROM interest_mirror WHERE bank_id = ANY(%(banks)s)",
     "": "DELETE FROM interest_banks WHERE bank_id = ANY(%(banks)s)",
 }
 
@@ -99,7 +100,7 @@ def of_scope(conn: Connection, erasure: Erasure, patience: Patience) -> list[Mes
         _drop_copies(conn, erasure.bank_ids)
         conn.execute(_MERGES, {**erasure.scope, "all": True, "points": []})
         counts = {kind: conn.execute(sql, erasure.scope).rowcount for kind, sql in _OF_BANKS.items()}
-        tier_forget.count(conn, erasure, {kind: n for kind, n in counts.items() if kind})
+        tier_forget.count(conn, erasure, {kind: n for kind, n in counts.items() if kind.strip()})
         return []
     tier_forget.count(conn, erasure, erase(conn, erasure.bank_ids, namespace_ids=erasure.scope["namespaces"]))
     return restart_runs(conn, erasure.bank_ids, patience)

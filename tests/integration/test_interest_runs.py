@@ -462,7 +462,13 @@ def test_a_model_that_cannot_answer_loses_nothing(model: Model) -> None:
     run(session("s1", "I'm vegetarian.", "I love sea kayaking."))
     assert names() == {"vegetarian": 1, "sea kayaking": 1}
     model.answers = {"interest_extract": RejectedError("no"), "interest_v1_2": RejectedError("no")}
-    run(session("s2", "I eat fish again.", day=1))
+    operation_id = ingest(session("s2", "I eat fish again.", day=1))
+    drive(operation_id)
+    ended = producers.operation(operation_id)
+    assert (ended.state, ended.error) == (
+        "partial",
+        f"{stages.V1_2_ADJUDICATE}/c0: refused: the model gave no usable answer",
+    )
     assert {one.name: one.status for one in produce_interest.interests(ATLAS)}[
         "eat fish again"
     ] == Status.PENDING_REVIEW

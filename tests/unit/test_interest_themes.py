@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from isotherm.pipeline.interest.themes import Placed, grouped, middle, named, placed
+from isotherm.pipeline.interest.themes import Placed, counted, grouped, middle, named, placed
 
 
 def blobs(count: int, each: int, spread: float = 0.25, seed: int = 0) -> NDArray[np.float32]:
@@ -51,5 +51,16 @@ def test_a_new_point_joins_the_nearest_theme_or_none() -> None:
 
 def test_a_theme_is_named_by_the_words_that_its_members_share_and_others_do_not() -> None:
     others = ["sea kayaking", "kayaking in fjords", "a new kayaking paddle", "sea view", "bake bread"]
-    assert named(others[:3], others) == "sea kayaking"
-    assert named(["bake bread", "tea"], others) == "tea"
+    assert named(others[:3], counted(others)) == "sea kayaking"
+    assert named(["bake bread", "tea"], counted(others)) == "tea"
+
+
+def test_many_points_are_joined_in_parts_first_and_found_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("isotherm.pipeline.interest.themes.PART", 40)
+    expected = [list(range(n * 20, (n + 1) * 20)) for n in range(12)]
+    assert grouped(blobs(12, 20), whole=60) == expected
+
+
+@pytest.mark.parametrize("each", [2, 4, 15, 60])
+def test_how_many_groups_are_found_does_not_depend_on_how_large_they_are(each: int) -> None:
+    assert len(grouped(blobs(10, each, spread=0.8))) == 10

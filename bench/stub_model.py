@@ -1,0 +1,117 @@
+"""A model server that takes a fixed time for every answer, finds the same things in every session, and counts its calls."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import numpy as np
+
+DIMENSION = 384
+_THING = re.compile(r"thing(\d+) variant(\d+)")
+_TURN = re.compile(r"^(\d+) user: .*?(thing\d+ variant\d+)", re.MULTILINE)
+
+Json = dict[str, Any]
+
+
+class StubModel:
+    """Answers after `seconds`: what a window names is found in it, nothing is merged, and what is stored is kept.
+
+    Variants of a thing are alike (cosine 0.7), things are not.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.url = ""
+        self.calls: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def answer(self, path: str, asked: Json) -> Json:
+        """What the server says to one request."""
+        if path.endswith("/embeddings"):
+            kind, said = "embeddings", self._embeddings(asked)
+        else:
+            kind, text = self._chat(str(asked["messages"]))
+            message = {"role": "assistant", "content": text}
+            usage = {"prompt_tokens": 100, "completion_tokens": 20}
+            said = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+        with self._lock:
+            self.calls[kind] += 1
+        time.sleep(self.seconds)
+        return said
+
+    def _chat(self, shown: str) -> tuple[str, str]:
+        if "List what the user" in shown:
+            return "extract", json.dumps({"items": [_item(turn, name) for turn, name in _TURN.findall(_lines(shown))]})
+        if "Say which of these items" in shown:
+            return "merge", json.dumps({"merges": []})
+        handles = re.findall(r"handle[\\\": ]+(n\d+)", shown)
+        return "adjudicate", json.dumps({"decisions": [{"point": h, "action": "keep"} for h in handles]})
+
+    def _embeddings(self, asked: Json) -> Json:
+        texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
+        data = [{"index": n, "embedding": vector(text).tolist()} for n, text in enumerate(texts)]
+        return {"data": data, "usage": {"prompt_tokens": 5 * len(texts)}}
+
+
+def _lines(shown: str) -> str:
+    return shown.replace("\\\\n", "\n").replace("\\n", "\n")
+
+
+def _item(turn: str, name: str) -> Json:
+    return {
+        "topic": name,
+        "reason": f"about {name}",
+        "confidence": 0.9,
+        "first_turn": int(turn),
+        "last_turn": int(turn),
+    }
+
+
+def vector(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The direction of the thing that a text names, turned by its variant."""
+    found = _THING.search(text)
+    thing, variant = (int(found.group(1)), int(found.group(2))) if found else (0, len(text))
+    made = np.zeros(DIMENSION, dtype=np.float32)
+    made[thing % 100] = 0.837
+    made[100 + (31 * thing + variant) % 280] = 0.547
+    return made
+
+
+@contextmanager
+def stub_model(seconds: float) -> Iterator[StubModel]:
+    """The server, on this machine, for as long as the context lasts."""
+    stub = StubModel(seconds)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            raw = json.dumps(stub.answer(self.path, asked)).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        def log_message(self, *_: object) -> None:
+            """The output is the bench's."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    stub.url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+    thread.start()
+    try:
+        yield stub
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
