@@ -1,6 +1,7 @@
 """What keeps two statements apart though their vectors are alike: words that exclude each other, denials, and who does what.
 
-Vectors of sentences hardly tell "into the water" from "out of the water", or who chases whom. The words are general English.
+Vectors of sentences hardly tell "into the water" from "out of the water", or who chases whom. The words are general English:
+what excludes each other is listed here, what is opposite in meaning comes from WordNet.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from isotherm.pipeline.interest import rule_words
+from isotherm.pipeline.interest import antonyms, rule_words
 from isotherm.pipeline.text import words
 
 # Of each group one thing holds at a time: where one statement has one of them and the other another, they are not one.
@@ -52,6 +53,25 @@ def _groups() -> dict[str, frozenset[str]]:
 _OTHERS = _groups()
 
 
+def _stem(word: str) -> str:
+    """The stem of a word as texts are split, the word itself when that leaves nothing of it."""
+    return " ".join(words(word)) or word
+
+
+def _antonyms() -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for one, other in antonyms.pairs():
+        left, right = _stem(one), _stem(other)
+        if left != right:
+            found.setdefault(left, set()).add(right)
+            found.setdefault(right, set()).add(left)
+    return {word: frozenset(others) for word, others in found.items()}
+
+
+# By stem: "filling" is the opposite of "emptied".
+_ANTONYMS = _antonyms()
+
+
 @lru_cache(maxsize=4096)
 def said(text: str) -> tuple[str, ...]:
     """The words of a text as they are written, folded."""
@@ -64,7 +84,11 @@ def opposed(left: str, right: str) -> bool:
     only_mine, only_yours = mine - yours, yours - mine
     if any(_OTHERS.get(word, frozenset()) & only_yours for word in only_mine):
         return True
-    return any(_negated(word, only_yours) for word in only_mine) or any(_negated(w, only_mine) for w in only_yours)
+    if any(_negated(word, only_yours) for word in only_mine) or any(_negated(w, only_mine) for w in only_yours):
+        return True
+    left_stems, right_stems = frozenset(words(left)), frozenset(words(right))
+    yours = right_stems - left_stems
+    return any(_ANTONYMS.get(word, frozenset()) & yours for word in left_stems - right_stems)
 
 
 def _negated(word: str, others: frozenset[str]) -> bool:
