@@ -22,6 +22,7 @@ from isotherm.pipeline.brain.snippets import READ_CHARS, snippet_around
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
+from isotherm.storage import brain_pages
 from isotherm.storage.postgres import brain_exact, brain_read, brain_search
 from isotherm.storage.postgres.brain_search import Found, Leg, Near
 from isotherm.storage.postgres.namespaces import Place
@@ -245,11 +246,19 @@ def _results(
     objects = brain_read.by_id(conn, ns, [each.id for each in kept])
     ids = [part.id for each in kept for part in each.evidence]
     seen = brain_read.glimpses(conn, ns, ids, READ_CHARS) if ids else {}
+    led = brain_pages.relations(conn, ns, kept)
     words = text.words(query)[:_QUERY_TERMS]
     return tuple(
-        Result(objects[each.id], each.score or 0.0, best.get(each.id), _evidence(each, seen, words))
+        Result(
+            objects[each.id],
+            each.score or 0.0,
+            best.get(each.id),
+            _evidence(each, seen, words),
+            led[each.id],
+            brain_pages.depth(each),
+        )
         for each in kept
-        if each.id in objects
+        if each.id in objects and each.id in led
     )
 
 

@@ -297,11 +297,18 @@ def expand(
     containment: bool = False,
     hops: int = 1,
     limit: int = NEIGHBORS,
+    context: SearchContext | None = None,
 ) -> Expanded:
     """What is around an object. Args and Raises: as `Engine.expand`."""
-    brain = storage.open().brain
-    return brain.expand(
-        namespace, object_id, labels, direction=direction, containment=containment, hops=hops, limit=limit
+    return storage.open().brain.expand(
+        namespace,
+        object_id,
+        labels,
+        direction=direction,
+        containment=containment,
+        hops=hops,
+        limit=limit,
+        context=context,
     )
 
 
