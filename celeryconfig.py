@@ -82,6 +82,7 @@ imports = (
     "isotherm.tasks.brain",
     "isotherm.tasks.graph",
     "isotherm.tasks.brain_reembed",
+    "isotherm.tasks.brain_import",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",
     "isotherm.tasks.interest_tend",

@@ -82,6 +82,7 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     parent_id: UUID | None = None,
     position: int | None = None,
     expected_revision: int | None = None,
+    source_time: datetime | None = None,
     strict: bool = False,
 ) -> Stored:
     """Store one object, or a part of one. An object that is there unchanged is left alone.
@@ -94,7 +95,17 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     if object_id is None:
         object_id = uuid7() if key is None else derived_id(namespace, "object", clean_name(key, field="key"))
     new = NewObject(
-        object_id, kind, title, summary, content, content_type, properties or {}, parent_id, position, expected_revision
+        object_id,
+        kind,
+        title,
+        summary,
+        content,
+        content_type,
+        properties or {},
+        parent_id,
+        position,
+        expected_revision,
+        source_time,
     )
     return put_many(namespace, [new], key=key, strict=strict)
 
@@ -105,12 +116,13 @@ def put_many(
     *,
     key: str | None = None,
     replace_parts: bool = False,
+    keep_times: bool = False,
     strict: bool = False,
 ) -> Stored:
     """Store objects and parts of one namespace under one operation, in one transaction.
 
     Args: objects: 1 to 1,000; of two with one id the last one counts; replace_parts: parts of the given objects that are
-    not given too are taken out; strict: store nothing unless every object gets its vector now, instead of soon.
+    not given too are taken out; keep_times: leave alone what differs only in the time of its source; strict: store nothing unless every object gets its vector now, instead of soon.
     Raises: as `put`; TransientError when a strict put finds the embedder away.
     """
     opened = storage.open()
@@ -121,7 +133,7 @@ def put_many(
         raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
     ids = [n.id for n in cleaned]
     return namespaces.again_if_erased(
-        lambda: _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
+        lambda: _put(namespace, unique, ids, key, replace_parts=replace_parts, keep_times=keep_times, strict=strict)
     )
 
 
@@ -132,12 +144,13 @@ def _put(
     key: str | None,
     *,
     replace_parts: bool,
+    keep_times: bool,
     strict: bool,
 ) -> Stored:
     opened = storage.open()
     place = namespaces.resolve(namespace)
     embeds = factory.embedder(opened.settings) is not None
-    wanted = Put(place, unique, replace_parts, embeds, datetime.now(UTC))
+    wanted = Put(place, unique, replace_parts, embeds, datetime.now(UTC), keep_times=keep_times)
     if strict:
         wanted = with_vectors(wanted)
     new = _operation(PUT, namespace, place, key, [*map(_fingerprint, unique), replace_parts])
@@ -345,7 +358,7 @@ def _fingerprint(new: NewObject) -> list[Any]:
     """What a repeat must have in common with the first call; the expected revision is long outdated then."""
     same = replace(new, expected_revision=None)
     return [str(same.id), same.kind, same.title, same.summary, same.content, same.content_type, dict(same.properties),
-            str(same.parent_id), same.position]  # fmt: skip
+            str(same.parent_id), same.position, *([] if same.source_time is None else [same.source_time.isoformat()])]  # fmt: skip
 
 
 def _publish(batch: list[tuple[Message, ...]]) -> None:

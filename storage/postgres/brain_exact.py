@@ -19,7 +19,7 @@ _COMPARED = 1_000
 # Queries longer than what is indexed of a text are no names.
 _QUERY_CHARS = 256
 
-_ROW = "r.key, r.id, r.parent_id, r.updated_at"
+_ROW = "r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at) AS updated_at"
 
 # One branch for each index.
 _BY_TITLE = """SELECT {row} FROM brain_objects AS r WHERE {allowed}

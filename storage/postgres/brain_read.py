@@ -11,7 +11,7 @@ from isotherm.pipeline.brain.objects import Object
 from isotherm.storage.postgres.pool import Connection
 
 _COLUMNS = """r.id, r.kind, r.title, r.summary, {content}, r.content_type, r.properties, r.parent_id, r.position, r.revision,
-              r.vector_state, r.created_at, r.updated_at"""
+              r.vector_state, r.created_at, r.updated_at, r.source_time"""
 
 _BY_ID = """
 SELECT {columns} FROM brain_objects AS r
@@ -83,7 +83,7 @@ def glimpses(conn: Connection, namespace_id: int, ids: Sequence[UUID], chars: in
 
 def _object(row: Sequence[Any]) -> Object:
     (object_id, kind, title, summary, content, content_type, properties, parent_id, position, revision, vector_state,
-     created_at, updated_at) = row  # fmt: skip
+     created_at, updated_at, source_time) = row  # fmt: skip
     return Object(
         id=object_id,
         kind=kind,
@@ -98,4 +98,5 @@ def _object(row: Sequence[Any]) -> Object:
         vector_state=vector_state,
         created_at=created_at,
         updated_at=updated_at,
+        source_time=source_time,
     )

@@ -94,7 +94,7 @@ _BM25 = """
 ), ordered AS (
     SELECT object_key, score, row_number() OVER (ORDER BY score DESC, object_key) <= %(k)s AS best FROM scored
 ), best AS (SELECT * FROM ordered AS o WHERE o.best OR o.object_key = ANY(%(also)s))
-SELECT r.key, r.id, r.parent_id, r.updated_at, best.score, best.best, unread.some
+SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at), best.score, best.best, unread.some
 FROM (SELECT coalesce(bool_or(NOT w.proposes OR w.df > %(per_word)s), false) AS some FROM words AS w) AS unread
 LEFT JOIN (best JOIN brain_objects AS r
            ON r.key = best.object_key AND r.namespace_id = %(ns)s AND r.deleted_at IS NULL) ON true
@@ -106,13 +106,13 @@ _COUNT = "SELECT count(*) FROM (SELECT 1 FROM brain_objects AS r WHERE {allowed}
 # Without the cast of the index the planner cannot take it; the limit inside bounds what is compared.
 _NEAR_EXACT = """
 SELECT c.key, c.id, c.parent_id, c.updated_at, 1 - c.distance FROM (
-    SELECT r.key, r.id, r.parent_id, r.updated_at, r.vector <=> %(vector)s::halfvec AS distance
+    SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at) AS updated_at, r.vector <=> %(vector)s::halfvec AS distance
     FROM brain_objects AS r WHERE {allowed} ORDER BY r.key DESC LIMIT %(compared)s) AS c
 ORDER BY c.distance, c.key LIMIT %(k)s"""
 
 _NEAR_INDEXED = """
 SELECT c.key, c.id, c.parent_id, c.updated_at, 1 - c.distance FROM (
-    SELECT r.key, r.id, r.parent_id, r.updated_at,
+    SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at) AS updated_at,
            r.vector::halfvec({dimension}) <=> %(vector)s::halfvec({dimension}) AS distance
     FROM brain_objects AS r WHERE {allowed} ORDER BY distance LIMIT %(k)s) AS c
 ORDER BY c.distance, c.key"""
@@ -127,7 +127,10 @@ _ITERATED = "SELECT set_config('enable_sort', 'on', true)"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A row that a leg proposes. Higher scores are better, and compare only within their leg."""
+    """A row that a leg proposes. Higher scores are better, and compare only within their leg.
+
+    Args: updated_at: when its source says, else when it was written.
+    """
 
     key: int
     id: UUID
