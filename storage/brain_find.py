@@ -201,13 +201,13 @@ def _legs(
 ) -> dict[str, Leg]:
     """What each leg proposes, and what it says of the proposals of the other."""
     meaning = Leg() if near is None else brain_search.vectors(conn, ns, near, filters, k)
-    also = [row.key for row in meaning.found]
+    also = [row.key for row in (*meaning.found, *meaning.others)]
     words = brain_search.lexical(conn, ns, terms, filters, k, small=small, also=also)
     if near is None:
         return {_LEXICAL: words}
     more = [row.key for row in words.found if row.key not in set(also)]
     others = brain_search.likeness(conn, ns, near, more) if more else ()
-    return {_LEXICAL: words, _VECTOR: replace(meaning, others=others)}
+    return {_LEXICAL: words, _VECTOR: replace(meaning, others=(*meaning.others, *others))}
 
 
 def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:

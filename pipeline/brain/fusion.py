@@ -8,6 +8,8 @@ from enum import StrEnum
 from typing import Final, Generic, TypeVar
 
 RRF_K: Final = 60
+# What scores of 0 and below add, by their rank: enough to keep their order, and nothing beside any other score.
+_LEAST: Final = 1e-6
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -42,8 +44,8 @@ def fuse(
 ) -> list[Fused[Key]]:
     """Join legs of equal weight, best first.
 
-    Scores are divided by the largest of their leg, since BM25 and cosines have no common scale; negative ones add
-    nothing. By RRF a hit gets 1 / (k + rank + 1) from each leg, ranks from 0.
+    Scores are divided by the largest of their leg, since BM25 and cosines have no common scale; those of 0 and below add
+    next to nothing, so that they come last, in their order. By RRF a hit gets 1 / (k + rank + 1) from each leg, ranks from 0.
 
     Args: legs: by name, (key, score) best first, each key once; rrf_k: values of 0 or less mean 60.
     """
@@ -54,7 +56,7 @@ def fuse(
             if method is Fusion.RRF:
                 added = 1 / ((rrf_k if rrf_k > 0 else RRF_K) + rank + 1)
             else:
-                added = max(score, 0.0) / most if most > 0 else 0.0
+                added = max(score / most, _LEAST) if score > 0 else _LEAST * (1 - rank / len(hits))
             shares.setdefault(key, {})[name] = Share(score, rank, added)
     found = [Fused(key, sum(share.added for share in each.values()), each) for key, each in shares.items()]
     # Sorting is stable: of equals, the one that an earlier leg found first stays first.

@@ -23,6 +23,8 @@ CANDIDATE_POSTINGS = 5_000
 WORD_POSTINGS = 20_000
 # Up to this many rows every vector is compared, and every word of every row counts.
 EXACT = 20_000
+# And up to this many when the index has come to its limit and not to enough of what is allowed.
+EXACT_AT_LAST = 200_000
 # Below this many folded documents the statistics of words are counted from the index instead.
 COUNTED = 2_000
 # Unfolded changes that a search adds to the statistics itself.
@@ -216,7 +218,8 @@ def _scored(conn: Connection, hits: str, values: dict[str, Any]) -> Leg:
 def vectors(conn: Connection, namespace_id: int, near: Near, filters: Filters, k: int) -> Leg:
     """The k rows whose vectors are nearest by cosine: exact among few rows, else by the index.
 
-    The index is asked until it has k that are allowed, or gives up; the leg says so then.
+    The index is asked until it has k that are allowed; when it gives up before, as where most of what is near belongs to
+    others, every vector is compared after all. What has nothing in common with the query comes as `others`.
     """
     if k <= 0:
         return Leg()
@@ -226,11 +229,15 @@ def vectors(conn: Connection, namespace_id: int, near: Near, filters: Filters, k
     count = _counted(conn, allowed, values)
     if count <= EXACT or near.dimension not in INDEXED:
         rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), {**values, "compared": EXACT}).fetchall()
-        return Leg(_alike(rows), truncated=count > EXACT)
+        return _near(rows, truncated=count > EXACT)
     conn.execute(_ITERATE)
     rows = conn.execute(_NEAR_INDEXED.format(allowed=allowed, dimension=near.dimension), values).fetchall()
     conn.execute(_ITERATED)
-    return Leg(_alike(rows), truncated=len(rows) < k)
+    if len(rows) >= k:
+        return _near(rows, truncated=False)
+    most = {**values, "compared": EXACT_AT_LAST}
+    rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), most).fetchall()
+    return _near(rows, truncated=_counted(conn, allowed, values, EXACT_AT_LAST) > EXACT_AT_LAST)
 
 
 def likeness(conn: Connection, namespace_id: int, near: Near, keys: Sequence[int]) -> tuple[Found, ...]:
@@ -242,6 +249,12 @@ def likeness(conn: Connection, namespace_id: int, near: Near, keys: Sequence[int
     return _alike(rows)
 
 
+def _near(rows: Sequence[tuple[Any, ...]], *, truncated: bool) -> Leg:
+    found = _rows(rows)
+    alike = tuple(row for row in found if row.score > 0)
+    return Leg(alike, found[len(alike) :], truncated)
+
+
 def _alike(rows: Sequence[tuple[Any, ...]]) -> tuple[Found, ...]:
     """Rows that have anything in common with the query."""
     return tuple(row for row in _rows(rows) if row.score > 0)
@@ -251,6 +264,6 @@ def _rows(rows: Sequence[tuple[Any, ...]]) -> tuple[Found, ...]:
     return tuple(Found(int(r[0]), r[1], r[2], r[3], float(r[4])) for r in rows)
 
 
-def _counted(conn: Connection, allowed: str, values: dict[str, Any]) -> int:
-    row = conn.execute(_COUNT.format(allowed=allowed), {**values, "most": EXACT + 1}).fetchone()
+def _counted(conn: Connection, allowed: str, values: dict[str, Any], most: int = EXACT) -> int:
+    row = conn.execute(_COUNT.format(allowed=allowed), {**values, "most": most + 1}).fetchone()
     return int(row[0]) if row else 0

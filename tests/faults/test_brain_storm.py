@@ -123,6 +123,7 @@ class Storm(threading.Thread):
             time.sleep(0.2)
 
 
+@pytest.mark.timeout(180 + WRITES / 2)
 def test_the_graph_is_in_step_by_itself_after_a_storm(faults: Faults, processes: Processes) -> None:
     processes.beat()
     graph_worker(faults, "graph1")
