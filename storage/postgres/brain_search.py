@@ -25,6 +25,8 @@ WORD_POSTINGS = 20_000
 EXACT = 20_000
 # And up to this many when the index has come to its limit and not to enough of what is allowed.
 EXACT_AT_LAST = 200_000
+# And up to this many when they are less than half of all rows: what the index shows of them first is not what is nearest.
+EXACT_AMONG_OTHERS = 100_000
 # Below this many folded documents the statistics of words are counted from the index instead.
 COUNTED = 2_000
 # Unfolded changes that a search adds to the statistics itself.
@@ -118,6 +120,10 @@ SELECT c.key, c.id, c.parent_id, c.updated_at, 1 - c.distance FROM (
            r.vector::halfvec({dimension}) <=> %(vector)s::halfvec({dimension}) AS distance
     FROM brain_objects AS r WHERE {allowed} ORDER BY distance LIMIT %(k)s) AS c
 ORDER BY c.distance, c.key"""
+
+_SHARE = """
+SELECT coalesce((SELECT documents FROM brain_stats WHERE namespace_id = %(ns)s), 0),
+       (SELECT reltuples FROM pg_class WHERE oid = 'brain_objects'::regclass)"""
 
 # The index goes on until enough of what it proposes is allowed, within bounds. The planner does not know how small the
 # namespace's share is, and must not read all of it instead.
@@ -228,16 +234,15 @@ def vectors(conn: Connection, namespace_id: int, near: Near, filters: Filters, k
     values |= {"model": near.model, "vector": HalfVector(near.vector).to_text(), "k": k}
     count = _counted(conn, allowed, values)
     if count <= EXACT or near.dimension not in INDEXED:
-        rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), {**values, "compared": EXACT}).fetchall()
-        return _near(rows, truncated=count > EXACT)
+        return _near_exact(conn, allowed, values, EXACT)
+    if _is_outnumbered(conn, allowed, values):
+        return _near_exact(conn, allowed, values, EXACT_AMONG_OTHERS)
     conn.execute(_ITERATE)
     rows = conn.execute(_NEAR_INDEXED.format(allowed=allowed, dimension=near.dimension), values).fetchall()
     conn.execute(_ITERATED)
     if len(rows) >= k:
         return _near(rows, truncated=False)
-    most = {**values, "compared": EXACT_AT_LAST}
-    rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), most).fetchall()
-    return _near(rows, truncated=_counted(conn, allowed, values, EXACT_AT_LAST) > EXACT_AT_LAST)
+    return _near_exact(conn, allowed, values, EXACT_AT_LAST)
 
 
 def likeness(conn: Connection, namespace_id: int, near: Near, keys: Sequence[int]) -> tuple[Found, ...]:
@@ -247,6 +252,23 @@ def likeness(conn: Connection, namespace_id: int, near: Near, keys: Sequence[int
     values |= {"model": near.model, "vector": HalfVector(near.vector).to_text(), "k": len(keys), "keys": list(keys)}
     rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), {**values, "compared": EXACT}).fetchall()
     return _alike(rows)
+
+
+def _near_exact(conn: Connection, allowed: str, values: dict[str, Any], most: int) -> Leg:
+    """Compare every vector, the newest rows first when there are more than so many."""
+    rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), {**values, "compared": most}).fetchall()
+    return _near(rows, truncated=_counted(conn, allowed, values, most) > most)
+
+
+def _is_outnumbered(conn: Connection, allowed: str, values: dict[str, Any]) -> bool:
+    """Whether the rows of a namespace are few among all, so that the index meets mostly those of others."""
+    row = conn.execute(_SHARE, values).fetchone()
+    own, every = (int(row[0]), int(row[1])) if row else (0, 0)
+    if every < 2 * EXACT:
+        return False
+    if not own:  # nobody has counted yet
+        own = _counted(conn, allowed, values, EXACT_AMONG_OTHERS)
+    return own <= EXACT_AMONG_OTHERS and 2 * own < every
 
 
 def _near(rows: Sequence[tuple[Any, ...]], *, truncated: bool) -> Leg:
