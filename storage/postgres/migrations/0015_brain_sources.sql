@@ -16,3 +16,11 @@ CREATE TABLE brain_imports (
 );
 CREATE INDEX brain_imports_by_operation ON brain_imports (operation_id);
 CREATE INDEX brain_imports_by_namespace ON brain_imports (namespace_id);
+
+-- What a name is compared with: the title, and where a text begins. Trigrams cost by the character, at every comparison and
+-- every write, and the longer a text is the more often it has those of a query by chance.
+DROP INDEX brain_objects_alike;
+CREATE INDEX brain_objects_alike ON brain_objects USING gin (
+    namespace_id,
+    (left(title, 96) || E'\n' || left(CASE WHEN summary = '' THEN content ELSE summary END, 40)) gin_trgm_ops
+) WHERE deleted_at IS NULL;
