@@ -23,6 +23,7 @@ from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
 from isotherm.storage import brain_pages
+from isotherm.storage.brain_hints import Hinter, Hints
 from isotherm.storage.postgres import brain_exact, brain_read, brain_search
 from isotherm.storage.postgres.brain_search import Found, Leg, Near
 from isotherm.storage.postgres.namespaces import Place
@@ -75,16 +76,23 @@ class Finder:
     ) -> None:
         self._config, self._embedder, self._reranker = config, embedder, reranker
 
-    def search(self, asked: Asked) -> Page:
-        """By words and by meaning. Raises: TransientError when PostgreSQL is away; the model's too, if so configured."""
+    def search(self, asked: Asked, hinter: Hinter | None = None) -> Page:
+        """By words and by meaning. Args: hinter: asks the graph for more candidates.
+
+        Raises: TransientError when PostgreSQL is away; the model's and the graph's too, if so configured.
+        """
         near, degraded = self._near(asked.query)
+        k = max(self._config.candidate_k, 3 * asked.limit)
+        hints = Hints() if hinter is None else hinter.objects(asked.query, near, k, asked.filters.kinds)
+        degraded += hints.degraded
         terms = text.terms(asked.query, _QUERY_TERMS)
         with connection() as conn:
             ns, filters = asked.place.namespace_id, asked.filters
             small = filters.narrow and brain_search.is_small(conn, ns, filters)
+            hinted = brain_search.among(conn, ns, filters, hints.objects) if hints.objects else []
 
             def legs(k: int) -> dict[str, Leg]:
-                return _legs(conn, ns, terms, near, filters, k, small=small)
+                return _legs(conn, ns, terms, near, filters, k, small=small, hinted=hinted)
 
             found, hits = self._enough(asked, legs)
         return self._answer(asked, found, _aged(hits, asked), degraded)
@@ -197,15 +205,25 @@ def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answe
 
 
 def _legs(
-    conn: Connection, ns: int, terms: Sequence[int], near: Near | None, filters: Filters, k: int, *, small: bool
+    conn: Connection,
+    ns: int,
+    terms: Sequence[int],
+    near: Near | None,
+    filters: Filters,
+    k: int,
+    *,
+    small: bool,
+    hinted: Sequence[int] = (),
 ) -> dict[str, Leg]:
-    """What each leg proposes, and what it says of the proposals of the other."""
+    """What each leg proposes, and what it says of the proposals of the other, and of rows that were hinted at."""
     meaning = Leg() if near is None else brain_search.vectors(conn, ns, near, filters, k)
-    also = [row.key for row in (*meaning.found, *meaning.others)]
+    near_keys = [row.key for row in (*meaning.found, *meaning.others)]
+    also = list(dict.fromkeys([*near_keys, *hinted]))
     words = brain_search.lexical(conn, ns, terms, filters, k, small=small, also=also)
     if near is None:
         return {_LEXICAL: words}
-    more = [row.key for row in words.found if row.key not in set(also)]
+    proposed = dict.fromkeys([*(row.key for row in words.found), *hinted])
+    more = [key for key in proposed if key not in set(near_keys)]
     others = brain_search.likeness(conn, ns, near, more) if more else ()
     return {_LEXICAL: words, _VECTOR: replace(meaning, others=(*meaning.others, *others))}
 

@@ -245,6 +245,13 @@ def vectors(conn: Connection, namespace_id: int, near: Near, filters: Filters, k
     return _near_exact(conn, allowed, values, EXACT_AT_LAST)
 
 
+def among(conn: Connection, namespace_id: int, filters: Filters, ids: Sequence[UUID]) -> list[int]:
+    """Row keys of those of the objects that satisfy the filters."""
+    allowed, values = _allowed(namespace_id, filters)
+    sql = f"SELECT r.key FROM brain_objects AS r WHERE {allowed} AND r.id = ANY(%(among)s) ORDER BY r.key"
+    return [int(row[0]) for row in conn.execute(sql, {**values, "among": list(ids)}).fetchall()]
+
+
 def likeness(conn: Connection, namespace_id: int, near: Near, keys: Sequence[int]) -> tuple[Found, ...]:
     """Rows by key with their cosine, most alike first; those without a vector of this model are left out."""
     allowed, values = _allowed(namespace_id, Filters())
