@@ -19,7 +19,7 @@ from isotherm.storage.models import factory
 from isotherm.tasks.produce_brain import find_links, find_objects, link, put_many
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
     from uuid import UUID
 
     from isotherm.storage.opened import Storage
@@ -35,9 +35,10 @@ class Proposing(MemoryGraph):
         self.away = False
         self.asked: list[tuple[Any, ...]] = []
 
-    def search_text(self, namespace: UUID, query: str, limit: int, kinds: Sequence[str] | None = None) -> list[NodeHit]:
+    def search_text(self, *asked: Any) -> list[NodeHit]:
         if self.away:
             raise UnavailableError("the graph is away")
+        namespace, query, _, kinds = asked
         self.asked.append((namespace, query, kinds))
         return [NodeHit(uid(n), 1.0) for n in (30, 90, 91)]
 
