@@ -80,10 +80,9 @@ class Finder:
         terms = text.terms(asked.query, _QUERY_TERMS)
         with connection() as conn:
             ns, filters = asked.place.namespace_id, asked.filters
-            small = filters.narrow and brain_search.is_small(conn, ns, filters)
 
             def legs(k: int) -> dict[str, Leg]:
-                return _legs(conn, ns, terms, near, filters, k, small=small)
+                return _legs(conn, ns, terms, near, filters, k)
 
             found, hits = self._enough(asked, legs)
         return self._answer(asked, found, _aged(hits, asked), degraded)
@@ -196,17 +195,11 @@ def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answe
 
 
 def _legs(
-    conn: Connection, ns: int, terms: Sequence[int], near: Near | None, filters: Filters, k: int, *, small: bool
+    conn: Connection, ns: int, terms: Sequence[int], near: Near | None, filters: Filters, k: int
 ) -> dict[str, Leg]:
     """What each leg proposes, and what it says of the proposals of the other."""
-    meaning = Leg() if near is None else brain_search.vectors(conn, ns, near, filters, k)
-    also = [row.key for row in meaning.found]
-    words = brain_search.lexical(conn, ns, terms, filters, k, small=small, also=also)
-    if near is None:
-        return {_LEXICAL: words}
-    more = [row.key for row in words.found if row.key not in set(also)]
-    others = brain_search.likeness(conn, ns, near, more) if more else ()
-    return {_LEXICAL: words, _VECTOR: replace(meaning, others=others)}
+    words, meaning = brain_search.legs(conn, ns, terms, near, filters, k)
+    return {_LEXICAL: words} if near is None else {_LEXICAL: words, _VECTOR: meaning}
 
 
 def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
@@ -242,9 +235,8 @@ def _results(
     conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit]
 ) -> tuple[Result, ...]:
     """Read objects and evidence again under the namespace; what is gone meanwhile is left out."""
-    objects = brain_read.by_id(conn, ns, [each.id for each in kept])
     ids = [part.id for each in kept for part in each.evidence]
-    seen = brain_read.glimpses(conn, ns, ids, READ_CHARS) if ids else {}
+    objects, seen = brain_read.shown(conn, ns, [each.id for each in kept], ids, READ_CHARS)
     words = text.words(query)[:_QUERY_TERMS]
     return tuple(
         Result(objects[each.id], each.score or 0.0, best.get(each.id), _evidence(each, seen, words))
