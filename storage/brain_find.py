@@ -88,11 +88,11 @@ class Finder:
         terms = text.terms(asked.query, _QUERY_TERMS)
         with connection() as conn:
             ns, filters = asked.place.namespace_id, asked.filters
-            small = filters.narrow and brain_search.is_small(conn, ns, filters)
             hinted = brain_search.among(conn, ns, filters, hints.objects) if hints.objects else []
 
             def legs(k: int) -> dict[str, Leg]:
-                return _legs(conn, ns, terms, near, filters, k, small=small, hinted=hinted)
+                words, meaning = brain_search.legs(conn, ns, terms, near, filters, k, hinted=hinted)
+                return {_LEXICAL: words} if near is None else {_LEXICAL: words, _VECTOR: meaning}
 
             found, hits = self._enough(asked, legs)
         return self._answer(asked, found, _aged(hits, asked), degraded)
@@ -204,30 +204,6 @@ def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answe
     return with_page(answer, result_set.id, following, has_more=more)
 
 
-def _legs(
-    conn: Connection,
-    ns: int,
-    terms: Sequence[int],
-    near: Near | None,
-    filters: Filters,
-    k: int,
-    *,
-    small: bool,
-    hinted: Sequence[int] = (),
-) -> dict[str, Leg]:
-    """What each leg proposes, and what it says of the proposals of the other, and of rows that were hinted at."""
-    meaning = Leg() if near is None else brain_search.vectors(conn, ns, near, filters, k)
-    near_keys = [row.key for row in (*meaning.found, *meaning.others)]
-    also = list(dict.fromkeys([*near_keys, *hinted]))
-    words = brain_search.lexical(conn, ns, terms, filters, k, small=small, also=also)
-    if near is None:
-        return {_LEXICAL: words}
-    proposed = dict.fromkeys([*(row.key for row in words.found), *hinted])
-    more = [key for key in proposed if key not in set(near_keys)]
-    others = brain_search.likeness(conn, ns, near, more) if more else ()
-    return {_LEXICAL: words, _VECTOR: replace(meaning, others=(*meaning.others, *others))}
-
-
 def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
     """Join the legs. For sums every leg scores what another one proposed; ranks are of what a leg proposed itself."""
     shown = {name: (*leg.found, *(leg.others if fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
@@ -261,9 +237,8 @@ def _results(
     conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit]
 ) -> tuple[Result, ...]:
     """Read objects and evidence again under the namespace; what is gone meanwhile is left out."""
-    objects = brain_read.by_id(conn, ns, [each.id for each in kept])
     ids = [part.id for each in kept for part in each.evidence]
-    seen = brain_read.glimpses(conn, ns, ids, READ_CHARS) if ids else {}
+    objects, seen = brain_read.shown(conn, ns, [each.id for each in kept], ids, READ_CHARS)
     led = brain_pages.relations(conn, ns, kept)
     words = text.words(query)[:_QUERY_TERMS]
     return tuple(

@@ -72,13 +72,18 @@ class Glimpse:
     properties: Mapping[str, Any]
 
 
-def glimpses(conn: Connection, namespace_id: int, ids: Sequence[UUID], chars: int) -> dict[UUID, Glimpse]:
-    """Parts by id, with the beginning of their text.
+def shown(
+    conn: Connection, namespace_id: int, ids: Sequence[UUID], part_ids: Sequence[UUID], chars: int
+) -> tuple[dict[UUID, Object], dict[UUID, Glimpse]]:
+    """Objects without their content, and parts with the beginning of their text, in one round trip.
 
     Args: chars: read of each text, at most.
     """
-    rows = conn.execute(_SNIPPETS, {"ns": namespace_id, "ids": list(ids), "chars": chars}).fetchall()
-    return {row[0]: Glimpse(*row[1:]) for row in rows}
+    with conn.pipeline():
+        objects = conn.execute(_BY_ID.format(columns=_SLIM), {"ns": namespace_id, "ids": list(ids)})
+        found = conn.execute(_SNIPPETS, {"ns": namespace_id, "ids": list(part_ids), "chars": chars})
+        rows, seen = objects.fetchall(), found.fetchall()
+    return {row[0]: _object(row) for row in rows}, {row[0]: Glimpse(*row[1:]) for row in seen}
 
 
 def _object(row: Sequence[Any]) -> Object:
