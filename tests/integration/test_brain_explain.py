@@ -52,8 +52,8 @@ def filled(endpoints: Endpoints, template: str) -> Iterator[str]:
         for statement in _FILL.split(";\n"):
             if statement.strip():
                 sizes = {"%(large)s": LARGE_ROWS, "%(small)s": SMALL_ROWS, "%(unfolded)s": UNFOLDED}
-                for name, size in sizes.items():
-                    statement = statement.replace(name, str(size))  # noqa: PLW2901
+                for mark, size in sizes.items():
+                    statement = statement.replace(mark, str(size))  # noqa: PLW2901
                 conn.execute(statement)
         conn.execute("VACUUM ANALYZE")
     yield dsn
