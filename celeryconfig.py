@@ -81,6 +81,7 @@ imports = (
     "isotherm.tasks.ticks",
     "isotherm.tasks.brain",
     "isotherm.tasks.graph",
+    "isotherm.tasks.brain_mention",
     "isotherm.tasks.brain_reembed",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",

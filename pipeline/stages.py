@@ -25,6 +25,7 @@ FORGET = "tier.forget"
 
 BRAIN_EMBED = "brain.embed"
 BRAIN_MIRROR = "brain.mirror"
+BRAIN_MENTION = "brain.mention"
 
 EXTRACT = "interest.extract"
 S1_FOLD = "interest.s1.fold"
@@ -48,6 +49,7 @@ STAGES = MappingProxyType(
         FORGET: Queue.DB,
         BRAIN_EMBED: Queue.LLM,
         BRAIN_MIRROR: Queue.GRAPH,
+        BRAIN_MENTION: Queue.DB,
         EXTRACT: Queue.LLM,
         S1_FOLD: Queue.LLM,
         S1_JUDGE: Queue.LLM,

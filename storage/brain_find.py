@@ -15,6 +15,7 @@ from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.fusion import Fusion, fuse
+from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.brain.promotion import Hit, Promoted, promote
 from isotherm.pipeline.brain.result_sets import Kept, KeptPart, ResultSet, SearchContext, cursor
@@ -22,6 +23,7 @@ from isotherm.pipeline.brain.snippets import READ_CHARS, snippet_around
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
+from isotherm.storage.brain_graph_leg import Walk, walked
 from isotherm.storage.postgres import brain_exact, brain_read, brain_search
 from isotherm.storage.postgres.brain_search import Found, Leg, Near
 from isotherm.storage.postgres.namespaces import Place
@@ -43,7 +45,8 @@ Legs = Mapping[str, Leg]
 class Asked:
     """A search on its way.
 
-    Args: verb: which one, for the snapshot; limit: objects of the page; context: keeps the rest, None when nobody asks.
+    Args: verb: which one, for the snapshot; limit: objects of the page; context: keeps the rest, None when nobody asks;
+        graph: whether to walk from what was found.
     """
 
     namespace: Namespace
@@ -56,6 +59,7 @@ class Asked:
     decay: Decay
     now: datetime
     context: SearchContext | None = None
+    graph: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,9 @@ class Finder:
                 return _legs(conn, ns, terms, near, filters, k, small=small)
 
             found, hits = self._enough(asked, legs)
-        return self._answer(asked, found, _aged(hits, asked), degraded)
+            promoted, told = self._walked(conn, asked, promote(_aged(hits, asked), self._config.evidence_n))
+        page = self._answer(asked, found, promoted, degraded)
+        return replace(page, answer=replace(page.answer, walked=told))
 
     def find_exact(self, asked: Asked, fields: Sequence[str]) -> Page:
         """What is called just so first, then what is called nearly so or has the words."""
@@ -108,7 +114,7 @@ class Finder:
                 }
                 hits = _raised(_aged(_hits(legs, asked.fusion, self._config.rrf_k), asked), equal)
                 legs[_SAME] = Leg(equal)
-        return self._answer(asked, legs, hits, ())
+        return self._answer(asked, legs, promote(hits, self._config.evidence_n), ())
 
     def shown(self, place: Place, query: str, kept: Sequence[Kept]) -> tuple[Result, ...]:
         """Kept objects as results; what is gone meanwhile is left out."""
@@ -147,8 +153,13 @@ class Finder:
                 return marked, hits
             k *= _PER_WANTED
 
-    def _answer(self, asked: Asked, legs: Legs, hits: Sequence[Hit], degraded: tuple[str, ...]) -> Page:
-        promoted = promote(hits, self._config.evidence_n)
+    def _walked(self, conn: Connection, asked: Asked, promoted: list[Promoted]) -> tuple[list[Promoted], Walked | None]:
+        if not asked.graph:
+            return promoted, None
+        walk = Walk(asked.place.namespace_id, asked.query, asked.filters, asked.decay, asked.now)
+        return walked(conn, walk, promoted)
+
+    def _answer(self, asked: Asked, legs: Legs, promoted: Sequence[Promoted], degraded: tuple[str, ...]) -> Page:
         cut = len(promoted) > self._config.max_result_set
         kept = [_kept(each) for each in promoted[: self._config.max_result_set]]
         kept, missing = self._reranked(asked, kept)

@@ -105,6 +105,7 @@ class Searches:
         filters: Filters | None = None,
         fusion: Fusion | None = None,
         decay: Decay | None = None,
+        graph: bool | None = None,
         now: datetime | None = None,
         context: SearchContext | None = None,
     ) -> Answer:
@@ -112,7 +113,7 @@ class Searches:
 
         A part stands for its object and is kept as evidence. Nothing is written.
 
-        Args: limit, fusion, decay: None means as configured; context: keeps what was found for later pages.
+        Args: limit, fusion, decay, graph: None means as configured; graph: walk over edges, too; context: keeps what was found for later pages.
         Raises: QueryRequiredError, FilterError, RejectedError for a limit out of bounds; TransientError when PostgreSQL
         cannot be reached.
         """
@@ -121,6 +122,7 @@ class Searches:
             if asked is None:
                 return Answer()
             asked = replace(asked, fusion=fusion or asked.fusion, decay=decay or asked.decay, now=now or asked.now)
+            asked = replace(asked, graph=self.config.graph if graph is None else graph)
             page = self._finder.search(asked)
             outcome.hits, outcome.degraded, outcome.legs = len(page.answer.results), page.answer.degraded, page.legs
             return page.answer

@@ -226,7 +226,7 @@ def unlink(namespace: Namespace, source: UUID, target: UUID, label: str, *, key:
     return _follow_up(new, done, [source, target], EdgesChanged(0, done.written))
 
 
-def search(
+def search(  # noqa: PLR0913 - one keyword for each choice of a caller
     namespace: Namespace,
     query: str,
     *,
@@ -237,6 +237,7 @@ def search(
     filters: Filters | None = None,
     fusion: Fusion | None = None,
     decay: Decay | None = None,
+    graph: bool | None = None,
     context: SearchContext | None = None,
 ) -> Answer:
     """The objects of a namespace that match a query best. Reads in this process: no worker takes part.
@@ -246,7 +247,9 @@ def search(
     """
     within = filters or Filters.of(kinds, properties, scope_ids)
     engine = storage.open().brain
-    return engine.search(namespace, query, limit=limit, filters=within, fusion=fusion, decay=decay, context=context)
+    return engine.search(
+        namespace, query, limit=limit, filters=within, fusion=fusion, decay=decay, graph=graph, context=context
+    )
 
 
 def find_exact(

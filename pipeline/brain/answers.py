@@ -9,6 +9,7 @@ from uuid import UUID
 
 from isotherm.pipeline.brain.errors import RerankError
 from isotherm.pipeline.brain.fusion import Share
+from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.pipeline.brain.links import Edge
 from isotherm.pipeline.brain.objects import Object
 from isotherm.pipeline.brain.promotion import Hit
@@ -49,7 +50,8 @@ class Answer:
 
     Args: degraded: legs that were out of reach and left out; truncated: whether a limit may have hidden something;
         result_set_id: what the rest is kept under, None when nobody asked for pages; cursor: gives the next page, None
-        when there is none or it was not kept; has_more: whether more was found than is shown.
+        when there is none or it was not kept; has_more: whether more was found than is shown; walked: what a walk over
+        edges read, None when there was none.
     """
 
     results: tuple[Result, ...] = ()
@@ -58,6 +60,7 @@ class Answer:
     result_set_id: UUID | None = None
     cursor: str | None = None
     has_more: bool = False
+    walked: Walked | None = None
 
 
 @dataclass(frozen=True, slots=True)
