@@ -36,7 +36,8 @@ _QUERY_TERMS = 64
 _MOST_CANDIDATES = 4_000
 # What being called just so adds to a score: more than all legs together, and out of reach of age.
 _EQUAL = 10.0
-_LEXICAL, _VECTOR, _ALIKE, _SAME, _RERANK = "lexical", "vector", "alike", "equal", "rerank"
+LEXICAL, VECTOR = "lexical", "vector"
+_ALIKE, _SAME, _RERANK = "alike", "equal", "rerank"
 
 Legs = Mapping[str, Leg]
 
@@ -46,7 +47,7 @@ class Asked:
     """A search on its way.
 
     Args: verb: which one, for the snapshot; limit: objects of the page; context: keeps the rest, None when nobody asks;
-        graph: whether to walk from what was found.
+        graph: whether to walk from what was found; legs: that are asked.
     """
 
     namespace: Namespace
@@ -60,6 +61,7 @@ class Asked:
     now: datetime
     context: SearchContext | None = None
     graph: bool = False
+    legs: frozenset[str] = frozenset({LEXICAL, VECTOR})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,8 @@ class Finder:
 
     def search(self, asked: Asked) -> Page:
         """By words and by meaning. Raises: TransientError when PostgreSQL is away; the model's too, if so configured."""
-        near, degraded = self._near(asked.query)
-        terms = text.terms(asked.query, _QUERY_TERMS)
+        near, degraded = self._near(asked.query) if VECTOR in asked.legs else (None, ())
+        terms = text.terms(asked.query, _QUERY_TERMS) if LEXICAL in asked.legs else []
         with connection() as conn:
             ns, filters = asked.place.namespace_id, asked.filters
             small = filters.narrow and brain_search.is_small(conn, ns, filters)
@@ -109,7 +111,7 @@ class Finder:
             else:
                 small = filters.narrow and brain_search.is_small(conn, ns, filters)
                 legs = {
-                    _LEXICAL: brain_search.lexical(conn, ns, terms, filters, k, small=small),
+                    LEXICAL: brain_search.lexical(conn, ns, terms, filters, k, small=small),
                     _ALIKE: brain_exact.alike(conn, ns, query, filters, k),
                 }
                 hits = _raised(_aged(_hits(legs, asked.fusion, self._config.rrf_k), asked), equal)
@@ -131,7 +133,7 @@ class Finder:
         except (TransientError, RejectedError):
             if self._config.fail_on_embedder_error:
                 raise
-            return None, (_VECTOR,)
+            return None, (VECTOR,)
 
     def _k(self, limit: int) -> int:
         return max(self._config.candidate_k, _PER_WANTED * limit)
@@ -214,10 +216,10 @@ def _legs(
     also = [row.key for row in meaning.found]
     words = brain_search.lexical(conn, ns, terms, filters, k, small=small, also=also)
     if near is None:
-        return {_LEXICAL: words}
+        return {LEXICAL: words}
     more = [row.key for row in words.found if row.key not in set(also)]
     others = brain_search.likeness(conn, ns, near, more) if more else ()
-    return {_LEXICAL: words, _VECTOR: replace(meaning, others=others)}
+    return {LEXICAL: words, VECTOR: replace(meaning, others=others)}
 
 
 def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:

@@ -28,13 +28,16 @@ from isotherm.pipeline.brain.objects import Object, namespace_uuid
 from isotherm.pipeline.brain.observing import Op, OpObserver, observed
 from isotherm.pipeline.brain.result_sets import SearchContext, cursor, read_cursor
 from isotherm.pipeline.identity import Namespace
-from isotherm.storage.brain_find import Asked, Finder, Page
+from isotherm.storage.brain_find import LEXICAL, VECTOR, Asked, Finder, Page
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces
 from isotherm.storage.postgres.brain_exact import canonical_uuid
 from isotherm.storage.postgres.pool import connection
 
 _PARTS = 1_000
 _NIL = UUID(int=0)
+
+# A search: where, for what, and how many objects.
+Way = Callable[[Namespace, str, int], Answer]
 
 
 class Searches:
@@ -126,6 +129,28 @@ class Searches:
             page = self._finder.search(asked)
             outcome.hits, outcome.degraded, outcome.legs = len(page.answer.results), page.answer.degraded, page.legs
             return page.answer
+
+    def ways(self) -> dict[str, Way]:
+        """Searches to compare with each other: each leg alone, and what is made of both, by name."""
+
+        def way(legs: frozenset[str], fusion: Fusion | None, *, graph: bool) -> Way:
+            def ask(namespace: Namespace, query: str, limit: int) -> Answer:
+                asked = self._asked(Op.SEARCH, namespace, query, limit, None, None)
+                if asked is None:
+                    return Answer()
+                chosen = replace(asked, legs=legs, fusion=fusion or asked.fusion, graph=graph)
+                return self._finder.search(chosen).answer
+
+            return ask
+
+        words, vectors = frozenset({LEXICAL}), frozenset({VECTOR})
+        return {
+            "words alone": way(words, None, graph=False),
+            "vectors alone": way(vectors, None, graph=False),
+            "both, by ranks": way(words | vectors, Fusion.RRF, graph=False),
+            "both": way(words | vectors, None, graph=False),
+            "both and graph": way(words | vectors, None, graph=True),
+        }
 
     def find_exact(
         self,
