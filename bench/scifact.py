@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from isotherm.pipeline import text
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.objects import NewObject, derived_id
+from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
 from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
