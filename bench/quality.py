@@ -33,9 +33,9 @@ from quality_sets import SETS, Collection, Question, RetrievalSet
 from results import show
 
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.long_texts import windows
 from isotherm.pipeline.brain.objects import NewObject, derived_id
+from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
 from isotherm.storage.models import factory

@@ -9,18 +9,19 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from isotherm.pipeline import fusion as joining
 from isotherm.pipeline import text
 from isotherm.pipeline.brain.answers import Answer, Evidence, Reranker, Result, reranked, with_page
 from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion, fuse
 from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.brain.promotion import Hit, Promoted, promote
 from isotherm.pipeline.brain.result_sets import Kept, KeptPart, ResultSet, SearchContext, cursor
 from isotherm.pipeline.brain.snippets import READ_CHARS, snippet_around
 from isotherm.pipeline.errors import RejectedError, TransientError
+from isotherm.pipeline.fusion import Fusion, Ranked
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
 from isotherm.storage.brain_graph_leg import Walk, walked
@@ -227,12 +228,15 @@ def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
     shown = {name: (*leg.found, *(leg.others if fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
     rows = {row.key: row for found in shown.values() for row in found}
     ordered = {name: sorted(found, key=lambda row: (-row.score, row.key)) for name, found in shown.items()}
-    fused = fuse(
-        {name: [(row.key, row.score) for row in found] for name, found in ordered.items()}, fusion, rrf_k=rrf_k
-    )
+    ranked = {name: _ranked(name, [(row.key, row.score) for row in found]) for name, found in ordered.items()}
+    fused = joining.fuse(ranked, fusion, rrf_k=rrf_k)
     return [
         Hit(row.id, row.parent_id, one.score, row.updated_at, one.shares) for one in fused for row in (rows[one.key],)
     ]
+
+
+def _ranked(name: str, hits: Sequence[tuple[int, float]]) -> Ranked[int]:
+    return joining.meaning(hits) if name == _VECTOR else joining.words(hits)
 
 
 def _aged(hits: Sequence[Hit], asked: Asked) -> list[Hit]:

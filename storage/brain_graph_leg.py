@@ -11,9 +11,9 @@ from uuid import UUID
 from isotherm.pipeline.brain import graph_rank, mentions
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Share
 from isotherm.pipeline.brain.graph_rank import Link, Walked
 from isotherm.pipeline.brain.promotion import Hit, Promoted
+from isotherm.pipeline.fusion import Share
 from isotherm.storage.postgres import brain_names, brain_walk
 from isotherm.storage.postgres.pool import Connection
 

@@ -21,12 +21,12 @@ from isotherm.pipeline.brain.errors import (
     ResultSetRequiredError,
 )
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.graph_port import GraphPort
 from isotherm.pipeline.brain.links import fold_label
 from isotherm.pipeline.brain.objects import Object, namespace_uuid
 from isotherm.pipeline.brain.observing import Op, OpObserver, observed
 from isotherm.pipeline.brain.result_sets import SearchContext, cursor, read_cursor
+from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
 from isotherm.storage.brain_find import LEXICAL, VECTOR, Asked, Finder, Page
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces

@@ -19,7 +19,6 @@ from isotherm.pipeline.brain.answers import Answer, Links
 from isotherm.pipeline.brain.catalog import plain_times
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
 from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
 from isotherm.pipeline.brain.result_sets import SearchContext
@@ -28,6 +27,7 @@ from isotherm.pipeline.brain.write_kinds import Saved
 from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
+from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Redactor

@@ -8,11 +8,11 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from isotherm.pipeline.brain.errors import RerankError
-from isotherm.pipeline.brain.fusion import Share
 from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.pipeline.brain.links import Edge
 from isotherm.pipeline.brain.objects import Object
 from isotherm.pipeline.brain.promotion import Hit
+from isotherm.pipeline.fusion import Share
 
 _NIL: Final = UUID(int=0)
 

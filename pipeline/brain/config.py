@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Self
 
 from isotherm.pipeline.brain.decay import Decay
-from isotherm.pipeline.brain.fusion import RRF_K, Fusion
 from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.fusion import RRF_K, Fusion
 
 _POSITIVE = ("candidate_k", "rrf_k", "evidence_n", "default_limit", "max_limit", "expand_inline_max", "sibling_radius",
              "graph_neighbor_k", "max_expand_hops", "max_graph_calls", "max_result_set", "rerank_n")  # fmt: skip
