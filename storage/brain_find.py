@@ -236,7 +236,7 @@ def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
 
 
 def _ranked(name: str, hits: Sequence[tuple[int, float]]) -> Ranked[int]:
-    return joining.meaning(hits) if name == _VECTOR else joining.words(hits)
+    return joining.meaning(hits) if name == VECTOR else joining.words(hits)
 
 
 def _aged(hits: Sequence[Hit], asked: Asked) -> list[Hit]:
