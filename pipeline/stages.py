@@ -73,6 +73,7 @@ DEPTH = "tier.depth"
 BRAIN_FOLD = "brain.fold"
 BRAIN_DRIFT = "brain.drift"
 BRAIN_REEMBED = "brain.reembed"
+BRAIN_UNNAMED = "brain.unnamed"
 COLLECT = "cold.collect"
 QUOTAS = "tier.quotas"
 AGE = "interest.age"
@@ -91,6 +92,7 @@ TICKS = MappingProxyType(
                 DUE,
                 BRAIN_FOLD,
                 BRAIN_REEMBED,
+                BRAIN_UNNAMED,
                 COLLECT,
                 QUOTAS,
                 DEPTH,

@@ -22,19 +22,28 @@ WHERE n.namespace_id = %(ns)s AND n.object_key = g.object_key AND n.name = g.nam
 # An object that lost a name is looked for again under those that it still has.
 _UNLINK = "UPDATE brain_names SET linked = false WHERE object_key = ANY(%(keys)s)"
 _ADD = """
-INSERT INTO brain_names (namespace_id, name, object_key, anchor, terms)
-SELECT %(ns)s, g.name, g.object_key, g.terms[1], g.terms
-FROM json_to_recordset(%(rows)s) AS g (name text, object_key bigint, terms bigint[]) ORDER BY g.name, g.object_key"""
+INSERT INTO brain_names (namespace_id, name, object_key, object_id, anchor, terms)
+SELECT %(ns)s, g.name, g.object_key, g.object_id, g.terms[1], g.terms
+FROM json_to_recordset(%(rows)s) AS g (name text, object_key bigint, object_id uuid, terms bigint[]) ORDER BY g.name, g.object_key"""
 _LINKED = "UPDATE brain_names SET linked = true WHERE object_key = ANY(%(keys)s) AND NOT linked"
 
+_TAKE_UNNAMED = """
+WITH taken AS (
+    DELETE FROM brain_unnamed WHERE object_key IN (
+        SELECT object_key FROM brain_unnamed ORDER BY object_key LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
+    RETURNING object_key
+)
+SELECT r.bank_id, r.namespace_id, r.id FROM taken AS t JOIN brain_objects AS r ON r.key = t.object_key
+WHERE r.deleted_at IS NULL ORDER BY r.bank_id, r.namespace_id, r.id"""
+
 _BY_WORDS = """
-SELECT n.name, n.object_key, r.id FROM brain_names AS n JOIN brain_objects AS r ON r.key = n.object_key
-WHERE n.namespace_id = %(ns)s AND n.anchor = ANY(%(terms)s::bigint[]) AND r.deleted_at IS NULL
+SELECT n.name, n.object_key, n.object_id FROM brain_names AS n
+WHERE n.namespace_id = %(ns)s AND n.anchor = ANY(%(terms)s::bigint[])
 ORDER BY n.name, n.object_key"""
 
 _BY_NAME = """
-SELECT n.name, r.id FROM brain_names AS n JOIN brain_objects AS r ON r.key = n.object_key
-WHERE n.namespace_id = %(ns)s AND n.name = ANY(%(names)s::text[]) AND r.deleted_at IS NULL
+SELECT n.name, n.object_id FROM brain_names AS n
+WHERE n.namespace_id = %(ns)s AND n.name = ANY(%(names)s::text[])
 ORDER BY n.name, n.object_key LIMIT %(limit)s"""
 
 _STILL = """
@@ -69,13 +78,21 @@ def keep(conn: Connection, namespace_id: int, ids: Sequence[UUID]) -> list[Named
         keys = [key for key, _ in lost]
         conn.execute(_DROP, {"ns": namespace_id, "keys": keys, "names": [name for _, name in lost]})
         conn.execute(_UNLINK, {"keys": keys})
-    _add(conn, namespace_id, fresh)
+    _add(conn, namespace_id, fresh, {int(row[0]): row[1] for row in rows})
     return [Named(int(key), object_id, not gone) for key, object_id, _, _, gone in rows]
 
 
 def settled(conn: Connection, keys: Sequence[int]) -> None:
     """Note that the names of these objects were looked for in all texts."""
     conn.execute(_LINKED, {"keys": sorted(keys)})
+
+
+def take_unnamed(conn: Connection, limit: int) -> dict[tuple[int, int], list[UUID]]:
+    """Take objects that nobody looked at for names off the list; ids by bank and namespace."""
+    found: dict[tuple[int, int], list[UUID]] = {}
+    for bank, namespace, object_id in conn.execute(_TAKE_UNNAMED, {"limit": limit}):
+        found.setdefault((int(bank), int(namespace)), []).append(object_id)
+    return found
 
 
 def by_words(conn: Connection, namespace_id: int, terms: Sequence[int]) -> dict[str, list[Bearer]]:
@@ -101,9 +118,11 @@ def still(conn: Connection, namespace_id: int, pairs: Iterable[tuple[str, int]])
     return {(name, int(key)) for name, key in conn.execute(_STILL, values)} if asked else set()
 
 
-def _add(conn: Connection, namespace_id: int, fresh: Sequence[tuple[int, str]]) -> None:
+def _add(conn: Connection, namespace_id: int, fresh: Sequence[tuple[int, str]], ids: Mapping[int, UUID]) -> None:
     rows: list[Mapping[str, object]] = [
-        {"name": name, "object_key": key, "terms": terms} for key, name in fresh if (terms := mentions.terms_of(name))
+        {"name": name, "object_key": key, "object_id": str(ids[key]), "terms": terms}
+        for key, name in fresh
+        if (terms := mentions.terms_of(name))
     ]
     if rows:
         conn.execute(_ADD, {"ns": namespace_id, "rows": json.dumps(rows)})

@@ -174,6 +174,12 @@ def begin_embedding(
     return _begin(conn, new, _embed_steps(keys), patience)
 
 
+def begin_mentions(conn: Connection, new: NewOperation, ids: Sequence[UUID], patience: Patience) -> tuple[Message, ...]:
+    """Write an operation that links texts of objects with what they mention, and its messages."""
+    operations.create(conn, new)
+    return _begin(conn, new, _mention_steps(ids), patience)
+
+
 def begin_mirror(conn: Connection, new: NewOperation, edge_keys: Sequence[int], patience: Patience) -> Written:
     """Write the step and message that bring edges to the graph."""
     step = NewStep(BRAIN_MIRROR, {"ids": [], "edges": list(edge_keys)})

@@ -13,6 +13,7 @@ from isotherm.storage import brain_mentions as linking
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import brain_mentions, brain_walk
 from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.tasks import brain_unnamed
 from isotherm.tasks.produce_brain import expand, link, put_many, search, soft_delete, unlink
 
 if TYPE_CHECKING:
@@ -197,6 +198,28 @@ def test_edges_into_what_everybody_mentions_are_not_followed(monkeypatch: pytest
     walked = search(KNOWLEDGE, "Dark River", limit=3, graph=True).walked
     assert walked is not None
     assert walked.hubs == 1
+
+
+def test_objects_of_an_earlier_version_are_looked_at_by_a_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    put_many(KNOWLEDGE, [new(1, "Kelp"), new(2, "Reef", "kelp"), new(3, "part", parent=1)])
+    settle()
+    for table in ("brain_edges", "brain_names"):
+        fetch_all(f"DELETE FROM {table} RETURNING 1")
+    fetch_all("INSERT INTO brain_unnamed SELECT key FROM brain_objects WHERE parent_id IS NULL RETURNING 1")
+    monkeypatch.setattr(brain_unnamed, "_ROWS", 1)
+    assert [brain_unnamed.unnamed()["objects"] for _ in range(3)] == [1, 1, 0]
+    settle()
+    assert mentions() == {(2, 1): 1}
+
+
+def test_a_tick_waits_while_the_stage_is_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(brain_unnamed, "_WAITING", 1)
+    put_many(KNOWLEDGE, [new(1, "Kelp")])
+    fetch_all("INSERT INTO brain_unnamed SELECT key FROM brain_objects RETURNING 1")
+    assert brain_unnamed.unnamed() == {"objects": 0}
+    settle()
+    assert brain_unnamed.unnamed() == {"objects": 1}
+    settle()
 
 
 def test_links_made_by_hand_are_walked_too() -> None:
