@@ -70,7 +70,10 @@ class Legs:
 
     def all(self, query: str, vector: NDArray[np.float32]) -> None:
         """Both, and the first ten rows."""
-        found = (self.bm25(query) + self.nearest(vector))[:10]
+        self.fetch((self.bm25(query) + self.nearest(vector))[:10])
+
+    def fetch(self, found: list[int]) -> None:
+        """Rows by key."""
         self._conn.execute(_FETCH, (found,)).fetchall()
 
 

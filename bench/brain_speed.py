@@ -14,6 +14,7 @@ import numpy as np
 from arena import Arena, run_steps
 from brain_corpus import Built, Given, build, document_id, made
 from brain_floors import Bare, Legs, RawInserts, Row
+from brain_graph import graph_searching
 from corpus import zipf
 from measure import Compared, Figures, Line, alternate, timed
 from numpy.typing import NDArray
@@ -51,6 +52,7 @@ def brain_speed(ground: Arena, *, quick: bool, large: bool = False) -> list[Line
             print(f"brain: {size:,} parts stand after {time.perf_counter() - begun:.0f} s", file=sys.stderr)
             found, searches[size] = searching(ground, opened, legs, built, quick=quick)
             lines += found
+            lines += graph_searching(ground, opened, legs, built, rounds=2 if quick else 5, gated=size == _GATED)
             if size in {_GATED, *_QUICK_SIZES}:
                 lines += writing(opened, conn, built, quick=quick)
                 lines += walking(opened, built.namespace)

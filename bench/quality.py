@@ -33,9 +33,9 @@ from quality_sets import SETS, Collection, Question, RetrievalSet
 from results import show
 
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.long_texts import windows
 from isotherm.pipeline.brain.objects import NewObject, derived_id
+from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
 from isotherm.storage.models import factory
@@ -181,9 +181,10 @@ def _asked_all(one: RetrievalSet, search: Search, asked: Sequence[Asked]) -> tup
 
 
 def _ways(opened: Storage, embedder: Embedder | None) -> dict[str, Search]:
-    def verb(fusion: Fusion) -> Search:
+    def verb(fusion: Fusion, *, graph: bool = False) -> Search:
         return lambda namespace, query: [
-            found.object.id for found in opened.brain.search(namespace, query, limit=_TOP, fusion=fusion).results
+            found.object.id
+            for found in opened.brain.search(namespace, query, limit=_TOP, fusion=fusion, graph=graph).results
         ]
 
     def meaning(namespace: Namespace, query: str) -> Sequence[UUID]:
@@ -197,7 +198,8 @@ def _ways(opened: Storage, embedder: Embedder | None) -> dict[str, Search]:
     words = {"words": verb(Fusion.SCORES)}
     if embedder is None:
         return words
-    return {**words, "vectors": meaning, "both": verb(Fusion.SCORES), "both, ranks": verb(Fusion.RRF)}
+    return {**words, "vectors": meaning, "both": verb(Fusion.SCORES), "both, ranks": verb(Fusion.RRF),
+            "both and graph": verb(Fusion.SCORES, graph=True)}  # fmt: skip
 
 
 def _embedder(one: RetrievalSet, cache: Path | None) -> Embedder | None:

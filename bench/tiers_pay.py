@@ -33,7 +33,7 @@ from isotherm.tasks import passes, produce_records, producers
 _COLD = 0.8
 _WANTED = 10
 _BATCH = 200
-_TABLES = ("tier_records", "tier_vectors", "tier_postings", "cold_bodies", "cold_blobs")
+_TABLES = ("tier_records", "tier_vectors", "tier_postings", "cold_words", "cold_bodies", "cold_blobs")
 _SIZE = """SELECT sum(pg_total_relation_size(t::regclass)), (SELECT coalesce(sum((stored_bytes + 4095) / 4096 * 4096), 0)
     FROM cold_blobs) FROM unnest(%(tables)s::text[]) AS t"""
 _COUNTS = "SELECT namespace_id, count(*) FROM tier_records GROUP BY namespace_id ORDER BY namespace_id"

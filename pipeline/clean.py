@@ -13,6 +13,7 @@ NAME_MAX_BYTES = 512
 METADATA_MAX_BYTES = 256 * 1024
 METADATA_MAX_DEPTH = 16
 _INTEGER_BITS = 128
+_MOST_BYTES = 4  # of a character in UTF-8
 
 # PostgreSQL stores neither NUL nor unpaired surrogates.
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -43,7 +44,7 @@ def clean_name(name: str, *, field: str, max_bytes: int = NAME_MAX_BYTES) -> str
         raise RejectedError(f"{field}: text is needed, not {type(name).__name__}")
     if not name or name.isspace():
         raise RejectedError(f"{field}: must not be blank")
-    if _UNNAMEABLE.search(name):
+    if not (name.isascii() and name.isprintable()) and _UNNAMEABLE.search(name):
         raise RejectedError(f"{field}: control characters and unpaired surrogates are not allowed")
     _limit(name, field, max_bytes)
     return name
@@ -132,10 +133,13 @@ class _MetadataCopier:
 
 
 def _scrub(text: str) -> str:
-    return _UNSTORABLE.sub("\ufffd", text)
+    # What most texts are is known without reading them.
+    return text if text.isascii() and "\0" not in text else _UNSTORABLE.sub("\ufffd", text)
 
 
 def _limit(text: str, field: str, max_bytes: int) -> None:
+    if len(text) * _MOST_BYTES <= max_bytes:
+        return
     size = len(text.encode())
     if size > max_bytes:
         raise RejectedError(f"{field}: {size} bytes, the limit is {max_bytes}")

@@ -382,6 +382,16 @@ class GraphMirrored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MentionsLinked(Event):
+    """Texts were read for the names of other objects; `linked` and `unlinked` count edges that are new or gone."""
+
+    name: ClassVar[str] = "brain.mentions_linked"
+    texts: int
+    linked: int
+    unlinked: int
+
+
+@dataclass(frozen=True, slots=True)
 class StatisticsFolded(Event):
     """Changes of word statistics were added up."""
 

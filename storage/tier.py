@@ -38,9 +38,6 @@ TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which R
 # Candidates per leg for each record wanted, and at least so many.
 _PER_WANTED = 4
 _MIN_QUOTA = 40
-# Most records of a call that are copied into a hot tail. Larger calls are bulk loads, between which nobody reads: the next
-# reader fills the tail from the database, once for all of them.
-_APPENDED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
 
 
@@ -277,14 +274,16 @@ class TierMemory:
 
     def _conclude(self, generations: dict[int, str | None], done: Remembered | None, rows: Sequence[Placed]) -> None:
         """Append to the tails what was committed; a tail whose rows changed in place, or may have, is dropped."""
-        written = done.written if done else ()
-        by_id = {(p.place.namespace_id, p.record.id): p.record for p in rows}
+        # A call that wrote more than it tells is a bulk load, between which nobody reads: the next reader fills the tail from
+        # the database, once for all of them.
+        written = None if done is None else done.rows
+        by_id = {(p.place.namespace_id, p.record.id): p.record for p in rows} if written else {}
         for namespace_id, generation in generations.items():
             if generation is None:
                 continue
-            mine = [w for w in written if w.namespace_id == namespace_id]
+            mine = None if written is None else [w for w in written if w.namespace_id == namespace_id]
             try:
-                if done is None or len(mine) > _APPENDED or any(w.version > 1 for w in mine):
+                if mine is None or any(w.version > 1 for w in mine):
                     self._tail.drop(namespace_id, generation)
                 else:
                     copies = [(w.key, by_id[namespace_id, w.id]) for w in mine]

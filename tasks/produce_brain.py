@@ -19,7 +19,6 @@ from isotherm.pipeline.brain.answers import Answer, Links
 from isotherm.pipeline.brain.catalog import plain_times
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
 from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
 from isotherm.pipeline.brain.result_sets import SearchContext
@@ -28,6 +27,7 @@ from isotherm.pipeline.brain.write_kinds import Saved
 from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import EdgesChanged, Event, ObjectsStored
+from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Redactor
@@ -259,7 +259,7 @@ def unlink(
     return _mirrored(_follow_up(new, done, [source, target], EdgesChanged(0, done.written)), wait_mirrored)
 
 
-def search(
+def search(  # noqa: PLR0913 - one keyword for each choice of a caller
     namespace: Namespace,
     query: str,
     *,
@@ -270,6 +270,7 @@ def search(
     filters: Filters | None = None,
     fusion: Fusion | None = None,
     decay: Decay | None = None,
+    graph: bool | None = None,
     context: SearchContext | None = None,
 ) -> Answer:
     """The objects of a namespace that match a query best. Reads in this process: no worker takes part.
@@ -279,7 +280,9 @@ def search(
     """
     within = filters or Filters.of(kinds, properties, scope_ids)
     engine = storage.open().brain
-    return engine.search(namespace, query, limit=limit, filters=within, fusion=fusion, decay=decay, context=context)
+    return engine.search(
+        namespace, query, limit=limit, filters=within, fusion=fusion, decay=decay, graph=graph, context=context
+    )
 
 
 def find_exact(

@@ -16,6 +16,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace, message_id
+from isotherm.pipeline.ports import Redactor
 from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.pipeline.transcript import TranscriptLine
@@ -125,7 +126,7 @@ def store(
     """
     if not 1 <= len(pairs) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} records can be stored at once, not {len(pairs)}")
-    if len({namespace.bank for namespace, _ in pairs}) > 1:
+    if len({namespace.bank for namespace in {namespace for namespace, _ in pairs}}) > 1:
         raise RejectedError("the records of one call belong to one bank")
     return namespaces.again_if_erased(lambda: _store(pairs, key, kind, also))
 
@@ -137,7 +138,7 @@ def _store(
     also: Callable[[Connection, NewOperation], list[Message]] | None,
 ) -> Accepted:
     opened = storage.open()
-    rows = [_placed(namespace, record, opened.settings) for namespace, record in pairs]
+    rows = _placed(pairs, opened.settings)
     _check_pins(rows, opened.settings.max_pinned)
     new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
@@ -150,9 +151,9 @@ def _store(
     after_commit(_follow_up, stored)
     done = stored.done
     if done.new:
-        emit(RecordsRemembered(len(done.written)), operation_id=str(new.id), trace_id=str(new.trace_id))
+        emit(RecordsRemembered(done.written), operation_id=str(new.id), trace_id=str(new.trace_id))
     ids = tuple(row.record.id for row in rows)
-    return Accepted(done.operation_id, ids, new=done.new, written=len(done.written))
+    return Accepted(done.operation_id, ids, new=done.new, written=done.written)
 
 
 def _follow_up(batch: list[Stored]) -> None:
@@ -170,15 +171,22 @@ def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
             tier_edit.check_pins(conn, place, [row.record.id for row in pinned if row.place == place], most)
 
 
-def _placed(namespace: Namespace, record: NewRecord, limits: Settings) -> Placed:
+def _placed(pairs: Sequence[tuple[Namespace, NewRecord]], limits: Settings) -> list[Placed]:
     redactor = factory.redactor(limits)
+    records = [_cleaned(record, redactor, limits) for _, record in pairs]
+    places = {namespace: namespaces.resolve(namespace) for namespace in {namespace for namespace, _ in pairs}}
+    return [Placed(places[namespace], record) for (namespace, _), record in zip(pairs, records, strict=True)]
+
+
+def _cleaned(record: NewRecord, redactor: Redactor, limits: Settings) -> NewRecord:
     if record.metadata:
         metadata = redact_values(redactor, clean_metadata(record.metadata, limits.max_metadata))
         record = replace(record, metadata=metadata)
     cleaned = record.cleaned(max_bytes=limits.max_content)
     if cleaned.tier is Tier.COLD:
         raise RejectedError("tier: a new record starts hot or warm; it goes cold by a pass, with a summary")
-    return Placed(namespaces.resolve(namespace), replace(cleaned, content=redactor.redact(cleaned.content)))
+    content = redactor.redact(cleaned.content)
+    return cleaned if content is cleaned.content else replace(cleaned, content=content)
 
 
 def _operation(rows: Sequence[Placed], namespace: Namespace, key: str | None, kind: str) -> NewOperation:

@@ -14,6 +14,7 @@ from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import (
     brain,
     brain_import,
+    brain_mention,
     cold,
     embed,
     forget,
@@ -25,6 +26,7 @@ from isotherm.tasks import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from uuid import UUID
 
     from isotherm.pipeline.identity import Namespace
@@ -37,7 +39,8 @@ ORDER BY s.id LIMIT 1"""
 
 STAGES = {task.name: task for task in (tier.index, tier.plan, tier.migrate, tier.restore, tier.report, cold.summarize,
                                        cold.archive, embed.embed, forget.forget)}  # fmt: skip
-STAGES |= {task.name: task for task in (brain.embed, brain.mirror, brain_import.import_file, brain_import.report)}
+STAGES |= {task.name: task for task in (brain.embed, brain.mirror, brain_import.import_file, brain_import.report,
+                                        brain_mention.mention)}  # fmt: skip
 STAGES |= {task.name: task for task in (interest.extract, interest.fold, interest.judge, interest_decide.cluster,
                                         interest_decide.adjudicate, interest_decide.persist,
                                         interest_tend.tend)}  # fmt: skip
@@ -69,6 +72,7 @@ def check_database() -> None:
     postings: dict[int, set[tuple[int, int, int]]] = {}
     for bank, term, key, namespace in fetch_all("SELECT bank_id, term, record_key, namespace_id FROM tier_postings"):
         postings.setdefault(key, set()).add((bank, term, namespace))
+    cold = {row[0]: row[1:] for row in fetch_all("SELECT record_key, bank_id, namespace_id, words FROM cold_words")}
     rows = fetch_all(
         """SELECT r.key, r.bank_id, r.namespace_id, r.tier, r.content, r.summary, r.metadata, r.content_sha256,
                   r.size_bytes, r.terms, r.indexed, r.version, r.access_count, r.heat_log, b.record_key IS NOT NULL,
@@ -77,8 +81,9 @@ def check_database() -> None:
            LEFT JOIN cold_blobs AS o ON o.id = b.blob_id"""
     )
     for row in rows:
-        _check_record(row, postings.pop(row[0], set()))
+        _check_record(row, postings.pop(row[0], set()), cold.pop(row[0], None))
     assert not postings, "words of records that are gone"
+    assert not cold, "words of cold records that are gone"
     orphans = "SELECT count(*) FROM cold_bodies AS b JOIN tier_records AS r ON r.key = b.record_key WHERE r.tier > 1"
     assert fetch_all(orphans) == [(0,)]
     jumps = "SELECT record_key, source, target FROM tier_moves WHERE abs(source - target) <> 1 AND target > 0"
@@ -90,7 +95,14 @@ def check_database() -> None:
     assert {row[0] for row in fetch_all(referred.format("o.state <> 'live'"))} <= {False}
 
 
-def _check_record(row: tuple[Any, ...], postings: set[tuple[int, int, int]]) -> None:
+def words_in_cold(bank: int, namespace: int, terms: Iterable[int]) -> list[int]:
+    """How words of a cold record stand in its row."""
+    return [-namespace, *sorted({bank << 32 | term & 0xFFFFFFFF for term in terms})]
+
+
+def _check_record(
+    row: tuple[Any, ...], postings: set[tuple[int, int, int]], cold: tuple[int, int, list[int]] | None
+) -> None:
     (key, bank, namespace, rank, content, summary, metadata, sha, size, terms, indexed, version, accesses, heat_log,
      has_body, body, raw_bytes, object_key) = row  # fmt: skip
     if rank > 1:
@@ -104,6 +116,9 @@ def _check_record(row: tuple[Any, ...], postings: set[tuple[int, int, int]]) -> 
         assert len(whole.encode()) == size, key
     assert postings == {(bank, term, namespace) for term in terms}, f"record {key}: words and postings differ"
     if indexed:
-        assert terms == text.terms(found_by), f"record {key}: indexed by other words than it is found by"
+        wanted = text.terms(found_by)
+        assert terms == (wanted if rank > 1 else []), f"record {key}: indexed by other words than it is found by"
+        row_of_words = None if rank > 1 else (bank, namespace, words_in_cold(bank, namespace, wanted))
+        assert cold == row_of_words, f"record {key}: words of a cold record"
     assert version >= 1
     assert (heat_log is None) == (accesses == 0), key

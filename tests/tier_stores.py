@@ -64,7 +64,7 @@ class Opened:
     def postgres(self, level: Tier | None = None) -> PostgresStore:
         held = self.request.getfixturevalue("kept_storage")
         with connection() as conn:
-            conn.execute("TRUNCATE banks, outbox CASCADE")
+            conn.execute("TRUNCATE banks, tier_records, outbox CASCADE")
         forget_places()
         return PostgresStore(held.tier, held.patience, held.blobs, level=level)
 

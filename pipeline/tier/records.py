@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
@@ -81,16 +81,18 @@ class NewRecord:
         """
         if len(self.categories) > CATEGORIES_MAX:
             raise RejectedError(f"categories: {len(self.categories)} given, the limit is {CATEGORIES_MAX}")
-        return replace(
-            self,
+        return type(self)(  # `replace` takes twice as long
             id=clean_name(self.id, field="id"),
             content=clean_text(self.content, field="content", max_bytes=max_bytes),
             created_at=aware(self.created_at, "created_at"),
             role=None if self.role is None else clean_text(self.role, field="role", max_bytes=512),
             importance=importance_of(self.importance, self.role),
-            categories=tuple(clean_text(name, field="categories", max_bytes=512) for name in self.categories),
-            metadata={} if self.metadata == {} else clean_metadata(self.metadata),
+            categories=tuple(clean_text(name, field="categories", max_bytes=512) for name in self.categories)
+            if self.categories
+            else (),
+            metadata=clean_metadata(self.metadata) if self.metadata else {},
             tier=Tier.WARM if self.pinned and self.tier is Tier.COLD else self.tier,
+            pinned=self.pinned,
         )
 
 

@@ -17,7 +17,7 @@ from isotherm.pipeline.brain.errors import ObjectNotFoundError, RevisionConflict
 from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.brain.writing import Change, PutPlan, StoredRow
 from isotherm.pipeline.errors import TransientError
-from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MIRROR
+from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MENTION, BRAIN_MIRROR
 from isotherm.storage.postgres import brain_vectors, brain_words, operations, outbox, steps
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
@@ -28,6 +28,7 @@ from isotherm.storage.postgres.tier_write import Patience
 
 # One step of embedding takes seconds, so that a killed worker loses little.
 EMBED_BATCH = 64
+MENTION_BATCH = 250
 _COLUMNS = """r.key, r.id, r.kind, r.title, r.summary, r.content, r.content_type, r.properties, r.parent_id, r.position,
               r.revision, r.index_sha256, r.terms, r.length, r.vector_state, r.deleted_at IS NOT NULL, r.source_time"""
 _NAMES = ("key", "id", "kind", "title", "summary", "content", "content_type", "properties", "parent_id", "position",
@@ -139,7 +140,7 @@ def store(conn: Connection, new: NewOperation, wanted: Put, patience: Patience, 
     if wanted.vectors:
         unembedded = brain_vectors.write_known(conn, ns, unembedded, wanted.vectors, wanted.model)
     first_class = [n.id for n in wanted.objects if n.parent_id is None]
-    following = _put_steps(unembedded if wanted.embeds else [], first_class, unit)
+    following = _put_steps(unembedded if wanted.embeds else [], first_class, _touched(plan), unit)
     messages = _begin(conn, new, following, patience)
     return Written(new.id, new=True, messages=messages, written=len(plan.changes), removed=len(plan.removed))
 
@@ -173,7 +174,7 @@ def soft_delete(
     _remove(conn, plan, now)
     brain_words.replace(conn, place.namespace_id, brain_words.gone(plan.removed), [])
     brain_words.add_statistics(conn, place.namespace_id, writing.statistics(plan))
-    messages = _begin(conn, new, _put_steps([], first_class), patience)
+    messages = _begin(conn, new, _put_steps([], first_class, _touched(plan)), patience)
     return Written(new.id, new=True, messages=messages, removed=len(rows))
 
 
@@ -183,6 +184,12 @@ def begin_embedding(
     """Write an operation that gives rows their vectors, and its messages."""
     operations.create(conn, new)
     return _begin(conn, new, _embed_steps(keys), patience)
+
+
+def begin_mentions(conn: Connection, new: NewOperation, ids: Sequence[UUID], patience: Patience) -> tuple[Message, ...]:
+    """Write an operation that links texts of objects with what they mention, and its messages."""
+    operations.create(conn, new)
+    return _begin(conn, new, _mention_steps(ids), patience)
 
 
 def begin_mirror(conn: Connection, new: NewOperation, edge_keys: Sequence[int], patience: Patience) -> Written:
@@ -265,10 +272,24 @@ def _remove(conn: Connection, plan: PutPlan, now: datetime) -> None:
     conn.execute(_DELETE, {"now": now, "keys": [row.key for row in plan.removed]})
 
 
-def _put_steps(unembedded: Sequence[int], first_class: Sequence[UUID], unit: str = "") -> list[NewStep]:
+def _touched(plan: PutPlan) -> list[UUID]:
+    """Whole objects whose texts or names a plan changes."""
+    own = [c.new.parent_id or c.new.id for c in plan.changes] + [row.parent_id or row.id for row in plan.removed]
+    return list(dict.fromkeys(own))
+
+
+def _put_steps(
+    unembedded: Sequence[int], first_class: Sequence[UUID], touched: Sequence[UUID], unit: str = ""
+) -> list[NewStep]:
     """The mirror always runs, since a repeated put repairs a graph that lost something."""
     mirror = NewStep(BRAIN_MIRROR, {"ids": [str(i) for i in first_class], "edges": []}, unit)
-    return [*_embed_steps(unembedded, unit and f"{unit}/"), mirror]
+    below = unit and f"{unit}/"
+    return [*_embed_steps(unembedded, below), mirror, *_mention_steps(touched, below)]
+
+
+def _mention_steps(touched: Sequence[UUID], unit: str = "") -> list[NewStep]:
+    batches = [touched[at : at + MENTION_BATCH] for at in range(0, len(touched), MENTION_BATCH)]
+    return [NewStep(BRAIN_MENTION, {"ids": [str(i) for i in some]}, f"{unit}{n}") for n, some in enumerate(batches)]
 
 
 def _embed_steps(keys: Sequence[int], unit: str = "") -> list[NewStep]:
@@ -278,7 +299,11 @@ def _embed_steps(keys: Sequence[int], unit: str = "") -> list[NewStep]:
 
 def _begin(conn: Connection, new: NewOperation, wanted: Sequence[NewStep], patience: Patience) -> tuple[Message, ...]:
     messages = []
-    for stage, retry_for in ((BRAIN_EMBED, patience.retry_for), (BRAIN_MIRROR, FOR_EVER)):
+    for stage, retry_for in (
+        (BRAIN_EMBED, patience.retry_for),
+        (BRAIN_MIRROR, FOR_EVER),
+        (BRAIN_MENTION, patience.retry_for),
+    ):
         mine = [step for step in wanted if step.stage == stage]
         if not mine:
             continue

@@ -157,17 +157,31 @@ def within_namespaces(scope: Scope, alias: str) -> str:
     """The predicate of a scope that names namespaces, for tables that have no bank; its parameters are those of `predicate`."""
     if scope.namespace is not None:
         return f"{alias}.namespace_id = ({_namespace_lookup(scope.namespace)})"
-    assert scope.bank is not None  # noqa: S101 - __post_init__ demands one of the two
-    assert scope.sessions is not None  # noqa: S101 - a whole bank names none
-    return f"""{alias}.namespace_id = ANY(ARRAY(SELECT n.id FROM namespaces AS n
-        WHERE n.bank_id = ({_bank_lookup(scope.bank)}) AND n.session = ANY(%(scope_sessions)s)))"""
+    ids = namespace_ids(scope)
+    assert ids is not None  # noqa: S101 - a whole bank names none
+    return f"{alias}.namespace_id = ANY({ids})"
+
+
+def namespace_ids(scope: Scope) -> str | None:
+    """SQL of an array of the namespaces that a scope names, None for a whole bank; its parameters are those of `predicate`."""
+    if scope.namespace is not None:
+        return f"ARRAY({_namespace_lookup(scope.namespace)})"
+    if scope.sessions is None:
+        return None
+    return f"""ARRAY(SELECT n.id FROM namespaces AS n
+        WHERE n.bank_id = {bank_id(scope)} AND n.session = ANY(%(scope_sessions)s))"""
 
 
 def in_bank_of(scope: Scope, alias: str = "r") -> str:
     """SQL that names the bank of a scope beside `predicate`, for indexes that lead with it; it takes no other parameters."""
+    return f"{alias}.bank_id = {bank_id(scope)}"
+
+
+def bank_id(scope: Scope) -> str:
+    """SQL of the id of a scope's bank; its parameters are those of `predicate`."""
     bank = scope.bank or (scope.namespace.bank if scope.namespace else None)
     assert bank is not None  # noqa: S101 - __post_init__ demands one of the two
-    return f"{alias}.bank_id = ({_bank_lookup(bank)})"
+    return f"({_bank_lookup(bank)})"
 
 
 def _namespace_lookup(namespace: Namespace) -> str:

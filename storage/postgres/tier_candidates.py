@@ -17,7 +17,7 @@ import numpy as np
 from isotherm.pipeline import text
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
-from isotherm.storage.postgres import tier_vectors
+from isotherm.storage.postgres import cold_words, tier_vectors
 from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate, within_namespaces
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
@@ -50,12 +50,15 @@ SELECT 'size', 0, ARRAY({_COUNT})"""
 _SIZE_OF_NAMESPACES = """
 SELECT 'size', 0, ARRAY(SELECT least(sum(d.records), %(counted)s)::bigint FROM tier_depth AS d WHERE {depth})"""
 
-# Each word of the query with the newest records that have it.
+# Each word of the query with the newest records that have it, and with cold ones as far as these are fewer than the quota.
 _WORDS = """
-SELECT 'word', q.term, ARRAY(SELECT p.record_key FROM (
-    SELECT p.record_key FROM tier_postings AS p WHERE {postings} AND p.term = q.term
-    ORDER BY p.namespace_id DESC, p.record_key DESC LIMIT %(per_word)s) AS p {on_tiers})
+SELECT 'word', q.term, ARRAY(SELECT p.record_key FROM ({forms} LIMIT %(per_word)s) AS p {on_tiers})
 FROM unnest(%(terms)s::bigint[]) AS q (term)"""
+_POSTINGS = """(
+    SELECT p.record_key FROM tier_postings AS p WHERE {postings} AND p.term = q.term
+    ORDER BY p.namespace_id DESC, p.record_key DESC LIMIT %(per_word)s)"""
+_COLD = """
+    SELECT c.record_key FROM cold_words AS c WHERE {cold}"""
 
 # With a tier switched off its records must not use up the quota; with all of them on the look at each row is spared.
 _ON_TIERS = "JOIN tier_records AS t ON t.key = p.record_key AND t.tier = ANY(%(tiers)s)"
@@ -64,10 +67,13 @@ _NEAR = """
 SELECT 'vector', 0, ARRAY(SELECT key FROM ({leg}) AS leg)"""
 
 _READ = """
-SELECT r.key, r.id, r.tier, r.created_at, r.importance, cardinality(r.terms),
-       ARRAY(SELECT q.term FROM unnest(%(terms)s::bigint[]) AS q (term) WHERE q.term = ANY(r.terms)), {cosine}, {pending}
+SELECT r.key, r.id, r.tier, r.created_at, r.importance, coalesce(cardinality(c.words) - 1, cardinality(r.terms)),
+       ARRAY(SELECT q.term FROM unnest(%(terms)s::bigint[]) AS q (term) WHERE CASE WHEN c.words IS NULL
+           THEN q.term = ANY(r.terms) ELSE {word} = ANY(c.words) END), {cosine}, {pending}
 FROM unnest(%(keys)s::bigint[]) AS k (key) CROSS JOIN LATERAL (
-    SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.tier = ANY(%(tiers)s) LIMIT 1) AS r {vectors}"""
+    SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.tier = ANY(%(tiers)s) LIMIT 1) AS r
+LEFT JOIN LATERAL (
+    SELECT c.words FROM cold_words AS c WHERE c.record_key = r.key AND (r.tier = 1 OR NOT r.indexed)) AS c ON true {vectors}"""
 _PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
        CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
 _NONE_PENDING = "NULL::text, NULL::text"
@@ -152,6 +158,9 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
     parts = {"scope": within, "in_bank": _in_bank(scope, "r"), "postings": _in_bank(scope, "p")}
     parts["depth"] = "" if _is_whole_bank(scope) else within_namespaces(scope, "d")
     parts["on_tiers"] = _ON_TIERS if len(values["tiers"]) < len(Tier) else ""
+    forms = [_POSTINGS] * (values["tiers"] != [Tier.COLD.rank]) + [_COLD] * (Tier.COLD.rank in values["tiers"])
+    parts |= {"cold": cold_words.having(scope, "q.term")}
+    parts["forms"] = "\n    UNION ALL".join(forms).format(**parts)
     branches = [_NEWEST, _UNSPLIT]
     if values["terms"]:
         branches += [_SIZE_OF_BANK if _is_whole_bank(scope) else _SIZE_OF_NAMESPACES, _WORDS]
@@ -182,6 +191,7 @@ def _read(
         vectors=near.join if near else "",
         pending=_PENDING.format(searchable=SEARCHABLE) if pending else _NONE_PENDING,
         scope=within,
+        word=cold_words.word("r.bank_id", "q.term"),
     )
     keys = list({key for leg in proposed.legs.values() for key in leg})
     rows = conn.execute(sql, {**values, "keys": keys, "pending": pending}, binary=True).fetchall()

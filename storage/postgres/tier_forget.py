@@ -101,7 +101,9 @@ WITH words AS (
 ), gone AS (
     DELETE FROM tier_records WHERE key = ANY(%(keys)s) RETURNING summary IS NOT NULL AS summarized
 )
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM gone WHERE summarized), (SELECT count(*) FROM words),
+SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM gone WHERE summarized),
+       (SELECT count(*) FROM words)
+       + (SELECT coalesce(sum(cardinality(words) - 1), 0)::bigint FROM cold_words WHERE record_key = ANY(%(keys)s)),
        (SELECT count(*) FROM cold_bodies WHERE record_key = ANY(%(keys)s)),
        (SELECT count(*) FROM cold_bodies WHERE record_key = ANY(%(keys)s) AND blob_id IS NOT NULL),
        (SELECT count(*) FROM tier_vectors WHERE record_key = ANY(%(keys)s)),

@@ -1,4 +1,4 @@
-"""The words of records: postings by bank and word, kept equal to what each record can be found by."""
+"""The words of records: postings by bank and word, or a row of a cold record, kept equal to what it can be found by."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isotherm.storage.postgres.cold_words import word
 from isotherm.storage.postgres.pool import Connection
 
 # The text a search sees as the caller gave it, as isotherm.pipeline.tier.records.searchable_text reads it. A cold record
@@ -23,12 +24,22 @@ _INDEX = f"""
 WITH given AS (
     SELECT * FROM unnest(%(keys)s::bigint[], %(hashes)s::bytea[], %(given)s::text[]) AS g (key, content_sha256, given)
 ), fresh AS (
-    SELECT r.key, r.bank_id, r.namespace_id, r.terms
+    SELECT r.key, r.bank_id, r.namespace_id, r.terms, r.tier = 1 AS cold
     FROM tier_records AS r JOIN given AS g ON g.key = r.key AND g.content_sha256 = r.content_sha256
     WHERE NOT r.indexed AND {SEARCHABLE} IS NOT DISTINCT FROM g.given ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r
 ), wanted AS (
     SELECT f.bank_id, p.term, f.key, f.namespace_id
     FROM unnest(%(pair_keys)s::bigint[], %(pair_terms)s::bigint[]) AS p (key, term) JOIN fresh AS f ON f.key = p.key
+    WHERE NOT f.cold
+), frozen AS (
+    INSERT INTO cold_words (record_key, bank_id, namespace_id, words)
+    SELECT f.key, f.bank_id, f.namespace_id, -f.namespace_id || coalesce(
+        array_agg(DISTINCT {word("f.bank_id", "p.term")}) FILTER (WHERE p.term IS NOT NULL), '{{}}')
+    FROM fresh AS f LEFT JOIN unnest(%(pair_keys)s::bigint[], %(pair_terms)s::bigint[]) AS p (key, term) ON p.key = f.key
+    WHERE f.cold GROUP BY f.key, f.bank_id, f.namespace_id ORDER BY f.key
+    ON CONFLICT (record_key) DO UPDATE SET words = excluded.words
+), thawed AS (
+    DELETE FROM cold_words AS c USING fresh AS f WHERE c.record_key = f.key AND NOT f.cold
 ), stale AS (
     DELETE FROM tier_postings AS p USING (
         SELECT f.bank_id, u.term, f.namespace_id, f.key FROM fresh AS f, unnest(f.terms) AS u (term)

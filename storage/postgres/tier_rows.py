@@ -282,7 +282,7 @@ def _remember(conn: Connection, writing: Writing, row: Row | None, record: Store
     )
     done = tier_write.remember(conn, new, [Placed(writing.place, given)], writing.patience, embed=writing.embeds)
     found = get(conn, writing.place, record.id)
-    if found is None or (row is None and [w.version for w in done.written] != [1]):
+    if found is None or (row is None and [w.version for w in done.rows or ()] != [1]):
         raise ChangedError
     return _At(found)
 

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from isotherm.pipeline.stages import INDEX, STAGES, TIER_EMBED
 from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.records import NewRecord
-from isotherm.storage.postgres import operations, outbox, steps
+from isotherm.storage.postgres import arrays, operations, outbox, steps
+from isotherm.storage.postgres.arrays import Column
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
 
 KIND = "tier.remember"
+# Most written rows of a call that are told one by one.
+TOLD = 50
 
 # Rows come in one order, so that two batches over the same ids wait for each other instead of deadlocking.
 # A record that is there with the same text and metadata is left alone; another text replaces it and its cold body, and
@@ -33,19 +36,19 @@ WITH sent AS (
     ON CONFLICT (kind, key_hash) WHERE key_hash IS NOT NULL DO NOTHING
     RETURNING id
 ), given AS (
-    SELECT * FROM json_to_recordset(%(rows)s) AS g (
-        namespace_id bigint, bank_id bigint, id text, content text, content_sha256 text, role text, categories json,
-        metadata jsonb, importance float8, tier smallint, pinned boolean, value_log float8, created_at timestamptz,
-        size_bytes integer)
+    SELECT * FROM unnest(%(spaces)s, %(banks)s, %(ids)s, %(texts)s, %(hashes)s, %(roles)s, %(tags)s, %(meta)s,
+            %(weights)s, %(tiers)s, %(pins)s, %(values)s, %(created)s, %(sizes)s)
+        AS g (namespace_id, bank_id, id, content, sha, role, categories, metadata, importance, tier, pinned,
+              value_log, created_at, size_bytes)
     WHERE EXISTS (SELECT 1 FROM op)
-    ORDER BY g.namespace_id, g.id COLLATE "C"
+    ORDER BY namespace_id, id COLLATE "C"
 ), written AS (
     INSERT INTO tier_records AS r (
         namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
         value_log, created_at, last_access_at, size_bytes, vector_state)
-    SELECT namespace_id, bank_id, id, content, decode(content_sha256, 'hex'), role,
-           ARRAY(SELECT json_array_elements_text(categories)), metadata, importance, tier, pinned,
-           value_log, created_at, created_at, size_bytes, %(vector_state)s
+    SELECT namespace_id, bank_id, id, content, sha, role, coalesce(categories::text[], '{}'),
+           coalesce(metadata::jsonb, '{}'), importance, tier, pinned, value_log, created_at, created_at, size_bytes,
+           %(state)s
     FROM given
     ON CONFLICT (namespace_id, id) DO UPDATE SET
         (content, tier, summary, moved_at, moved_from, last_access_at, value_log, indexed, vector_state) = (
@@ -70,16 +73,16 @@ WITH sent AS (
     RETURNING r.key, r.namespace_id, r.id, r.tier, r.version, r.vector_state
 ), emptied AS (
     DELETE FROM cold_bodies USING written
-    WHERE cold_bodies.record_key = written.key AND written.tier > 1 AND written.version > 1
+    WHERE record_key = key AND tier > 1 AND version > 1
 ), unlike AS (
     DELETE FROM tier_vectors USING written
-    WHERE tier_vectors.record_key = written.key AND written.vector_state NOT IN ('done', 'again') AND written.version > 1
+    WHERE record_key = key AND vector_state NOT IN ('done', 'again') AND version > 1
 ), step AS (
     INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at)
     SELECT op.id, s.stage, s.queue,
            jsonb_build_object('keys', (SELECT coalesce(jsonb_agg(key ORDER BY key), '[]') FROM written
                WHERE s.any_state OR vector_state = 'pending')),
-           %(fingerprint_or_id)s, now() + %(retry_for)s, now() + %(nudge)s
+           %(hash)s, now() + %(retry_for)s, now() + %(nudge)s
     FROM op, (VALUES (%(index)s, %(index_queue)s, true), (%(embed)s, %(embed_queue)s, false)) AS s (stage, queue, any_state)
     WHERE s.any_state OR EXISTS (SELECT 1 FROM written WHERE vector_state = 'pending')
     RETURNING id, stage
@@ -91,15 +94,15 @@ WITH sent AS (
            now() + %(grace)s
     FROM op, step RETURNING id, payload
 )
-SELECT (SELECT jsonb_agg(jsonb_build_array(id, payload) ORDER BY id) FROM message),
-       (SELECT coalesce(jsonb_agg(jsonb_build_array(key, namespace_id, id, version)), '[]') FROM written)"""
+SELECT (SELECT jsonb_agg(jsonb_build_array(id, payload) ORDER BY id) FROM message), n,
+       CASE WHEN n <= %(told)s THEN (SELECT coalesce(jsonb_agg(jsonb_build_array(key, namespace_id, id, version)), '[]') FROM written) END
+FROM (SELECT count(*) AS n FROM written) AS w"""
 
 # On one line it is short enough for the driver to keep what it made of it; above 4,096 characters it starts over each time.
 _STATEMENT = " ".join(_REMEMBER.split())
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(NamedTuple):
     """A cleaned record and where it goes."""
 
     place: Place
@@ -127,11 +130,16 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """Outcome of one statement: its operation, the messages to publish (none when the call was a repeat), rows written."""
+    """Outcome of one statement.
+
+    Args: messages: to publish, none when the call was a repeat; written: how many rows are new or changed; rows: these, None
+    when there are more than `TOLD`.
+    """
 
     operation_id: UUID
     messages: tuple[Message, ...] = ()
-    written: tuple[Written, ...] = ()
+    written: int = 0
+    rows: tuple[Written, ...] | None = ()
 
     @property
     def new(self) -> bool:
@@ -155,16 +163,16 @@ def remember(
     Raises: RejectedError when the operation's key was used with another body.
     """
     state = "pending" if embed else "none"
-    values = {**_operation_values(new, patience), "rows": _rows(rows), "sent": list(sent), "vector_state": state}
-    row = conn.execute(_STATEMENT, values).fetchone()
-    assert row is not None  # noqa: S101 - a SELECT without FROM answers with one row
-    messages, written = row
+    values = {**_operation_values(new, patience), **_columns(rows), "sent": list(sent), "state": state}
+    row = conn.execute(_STATEMENT, {**values, "told": TOLD}).fetchone()
+    assert row is not None  # noqa: S101 - a count is one row
+    messages, written, told = row
     if messages is None:
         known = operations.by_key(conn, new)
         assert known is not None  # noqa: S101 - only a conflict on the key leaves the step out
         return Remembered(known.id)
     out = tuple(Message(int(message_id), outbox.STEP, payload) for message_id, payload in messages)
-    return Remembered(new.id, out, tuple(Written(*w) for w in written))
+    return Remembered(new.id, out, written, None if told is None else tuple(Written(*w) for w in told))
 
 
 def fingerprint_rows(rows: Sequence[Placed]) -> bytes:
@@ -185,7 +193,7 @@ def _operation_values(new: NewOperation, patience: Patience) -> dict[str, Any]:
         "namespace": new.namespace_id,
         "key": new.key,
         "fingerprint": new.fingerprint,
-        "fingerprint_or_id": new.fingerprint or new.id.bytes,
+        "hash": new.fingerprint or new.id.bytes,
         "trace": new.trace_id,
         "index": INDEX,
         "index_queue": STAGES[INDEX].value,
@@ -197,27 +205,34 @@ def _operation_values(new: NewOperation, patience: Patience) -> dict[str, Any]:
     }
 
 
-def _rows(rows: Sequence[Placed]) -> str:
-    """The records as one JSON text: the driver turns one value over instead of one for each column."""
-    unique = {(p.place.namespace_id, p.record.id): p for p in rows}.values()
-    return json.dumps([_row(p.place, p.record) for p in unique], ensure_ascii=False, separators=(",", ":"))
-
-
-def _row(place: Place, record: NewRecord) -> dict[str, Any]:
-    raw = record.content.encode()
+def _columns(rows: Sequence[Placed]) -> dict[str, Column]:
+    """The records by column, each as the array that its parameter takes."""
+    unique = list({(p.place.namespace_id, p.record.id): p for p in rows}.values())
+    records = [p.record for p in unique]
+    contents = [r.content.encode() for r in records]
     return {
-        "namespace_id": place.namespace_id,
-        "bank_id": place.bank_id,
-        "id": record.id,
-        "content": record.content,
-        "content_sha256": hashlib.sha256(raw).hexdigest(),
-        "role": record.role,
-        "categories": record.categories,
-        "metadata": record.metadata,
-        "importance": record.importance,
-        "tier": record.tier.rank,
-        "pinned": record.pinned,
-        "value_log": heat.value_log(record.importance or 0.0, record.created_at),
-        "created_at": record.created_at.isoformat(),
-        "size_bytes": len(raw),
+        "spaces": arrays.bigints([p.place.namespace_id for p in unique]),
+        "banks": arrays.bigints([p.place.bank_id for p in unique]),
+        "ids": arrays.texts([r.id for r in records]),
+        "texts": arrays.encoded(contents),
+        "hashes": arrays.byteas([hashlib.sha256(content).digest() for content in contents]),
+        "roles": arrays.texts([r.role for r in records]),
+        "tags": arrays.texts([_array(r.categories) if r.categories else None for r in records]),
+        "meta": arrays.texts([_json(r.metadata) if r.metadata else None for r in records]),
+        "weights": arrays.floats([r.importance or 0.0 for r in records]),
+        "tiers": arrays.smallints([r.tier.rank for r in records]),
+        "pins": arrays.booleans([r.pinned for r in records]),
+        "values": arrays.floats([heat.value_log(r.importance or 0.0, r.created_at) for r in records]),
+        "created": arrays.moments([r.created_at for r in records]),
+        "sizes": arrays.integers([len(content) for content in contents]),
     }
+
+
+def _array(names: Sequence[str]) -> str:
+    """An array of texts as SQL spells it: quoted, so that nothing in a name means anything."""
+    quoted = (name.replace("\\", r"\\").replace('"', r"\"") for name in names)
+    return f"""{{{",".join(f'"{name}"' for name in quoted)}}}"""
+
+
+def _json(metadata: Mapping[str, Any]) -> str:
+    return json.dumps(metadata, ensure_ascii=False, separators=(",", ":"))

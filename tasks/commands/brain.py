@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -216,13 +216,16 @@ def search(
     tenant: Tenant = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many objects.")] = 10,
     kind: Annotated[list[str] | None, typer.Option("--kind", "-k", help="Only of this kind; may be repeated.")] = None,
+    graph: Annotated[
+        bool | None, typer.Option("--graph/--no-graph", help="Walk over edges from what is found and named, too.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Search the knowledge base by words and by meaning; a part stands for its document and is shown as evidence."""
     with errors_as_sentences():
         storage.open(ready())
         namespace = produce_brain.knowledge(agent, tenant=tenant)
-        answer = produce_brain.search(namespace, query, limit=limit, kinds=kind or ())
+        answer = produce_brain.search(namespace, query, limit=limit, kinds=kind or (), graph=graph)
         if as_json:
             print_json({"namespace": namespace_uuid(namespace), **answer_json(answer)})
         else:
@@ -234,6 +237,7 @@ def answer_json(answer: Answer) -> dict[str, Any]:
     return {
         "degraded": list(answer.degraded),
         "truncated": answer.truncated,
+        "walked": None if answer.walked is None else asdict(answer.walked),
         "objects": [_result_json(result) for result in answer.results],
     }
 
@@ -274,6 +278,10 @@ def show_answer(query: str, answer: Answer) -> None:
         for each in result.evidence:
             head = f"[dim]{clip(each.title, 60)}:[/dim] " if each.title else ""
             out.print(Padding(head + clip(each.snippet, 200), (0, 0, 0, 9)), highlight=False)
+    if answer.walked is not None:
+        told = answer.walked
+        more = ", cut short" if told.truncated else ""
+        out.print(f"  [dim]walked over {told.edges} edges of {told.expanded} objects{more}[/dim]")
     if not answer.results:
         out.print("  nothing found")
     _warn(answer.degraded, truncated=answer.truncated)

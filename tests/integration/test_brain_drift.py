@@ -325,9 +325,9 @@ def test_brain_w11_a_caller_may_wait_until_the_graph_has_a_write(port: GraphPort
 def test_a_mirror_that_is_retried_waits_without_end_again(port: GraphPort) -> None:
     stored = put_many(KNOWLEDGE, [new(1, "one")])
     producers.cancel(stored.operation_id)
-    assert producers.retry(stored.operation_id) == 2
+    assert producers.retry(stored.operation_id) == 3
     rows = fetch_all("SELECT stage, retry_until > now() + interval '10 years' FROM operation_steps ORDER BY stage")
-    assert rows == [(stages.BRAIN_EMBED, False), (stages.BRAIN_MIRROR, True)]
+    assert rows == [(stages.BRAIN_EMBED, False), (stages.BRAIN_MENTION, False), (stages.BRAIN_MIRROR, True)]
     settle()
     assert in_step(port)
 

@@ -12,8 +12,17 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from isotherm.pipeline.brain import graph_rank
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.storage.postgres import brain_exact, brain_read, brain_search, pool
+from isotherm.storage.postgres import (
+    brain_exact,
+    brain_mentions,
+    brain_names,
+    brain_read,
+    brain_search,
+    brain_walk,
+    pool,
+)
 from isotherm.storage.postgres.brain_search import Near
 
 if TYPE_CHECKING:
@@ -21,7 +30,7 @@ if TYPE_CHECKING:
 
     from isotherm.storage.embedded import Endpoints
 
-BIG = {"brain_objects", "brain_postings", "brain_terms", "brain_stats_deltas"}
+BIG = {"brain_objects", "brain_postings", "brain_terms", "brain_stats_deltas", "brain_names", "brain_edges"}
 LARGE_ROWS, SMALL_ROWS, UNFOLDED = 6_000, 40, 100
 
 _FILL = """
@@ -39,6 +48,11 @@ INSERT INTO brain_stats SELECT namespace_id, count(*), 3 * count(*) FROM brain_o
 INSERT INTO brain_terms SELECT namespace_id, term, count(*) FROM brain_postings GROUP BY 1, 2;
 INSERT INTO brain_stats_deltas (namespace_id, documents, length, terms, counts)
 SELECT s.id, 0, 0, '{}', '{}' FROM namespaces AS s, generate_series(1, %(unfolded)s) AS n;
+INSERT INTO brain_names SELECT namespace_id, title, key, id, terms[3], terms[3:3], true FROM brain_objects;
+INSERT INTO brain_edges (namespace_id, source, target, label, note, status, role, mentions)
+SELECT s.namespace_id, s.id, t.id, 'mentions', '', '', '', 1 FROM brain_objects AS s
+JOIN brain_objects AS t ON t.namespace_id = s.namespace_id AND t.key IN (s.key + 1, s.key + 3, s.key - s.key % 1000)
+WHERE t.id <> s.id;
 """
 
 
@@ -197,3 +211,39 @@ def test_names_are_looked_up_in_their_indexes(conn: Explained, agent: str) -> No
     assert conn.scanned() == set()
     if agent == "large":
         assert "brain_objects_alike" in conn.indexes()
+
+
+def some(conn: Explained, ns: int, count: int) -> list[UUID]:
+    rows = conn._conn.execute("SELECT id FROM brain_objects WHERE namespace_id = %s ORDER BY key LIMIT %s", (ns, count))
+    return [row[0] for row in rows]
+
+
+@pytest.mark.parametrize("agent", ["large", "small7"])
+def test_edges_around_objects_are_read_from_their_indexes_and_hubs_as_far_as_needed(
+    conn: Explained, agent: str
+) -> None:
+    ns = namespace(conn, agent)
+    asked = some(conn, ns, 30)
+    assert brain_walk.around(conn, ns, asked).links
+    assert conn.scanned() == set()
+    assert {"brain_edges_out", "brain_edges_in"} <= conn.indexes()
+    assert conn.most_rows() <= len(asked) * (graph_rank.HUB + graph_rank.OUTGOING + 2)
+
+
+@pytest.mark.parametrize("agent", ["large", "small7"])
+def test_names_are_looked_up_by_what_they_are_and_by_their_words(conn: Explained, agent: str) -> None:
+    ns = namespace(conn, agent)
+    assert brain_names.by_name(conn, ns, [f"title {n}" for n in range(300)], 32)
+    assert brain_names.by_words(conn, ns, [5_000 + n for n in range(1, 40)])
+    assert conn.scanned() == set()
+    assert conn.most_rows() <= 300
+
+
+@pytest.mark.parametrize("agent", ["large", "small7"])
+def test_texts_to_read_are_found_by_the_words_of_new_names_and_by_edges(conn: Explained, agent: str) -> None:
+    ns = namespace(conn, agent)
+    brain_mentions.to_read(conn, ns, some(conn, ns, 5))
+    conn._conn.execute("UPDATE brain_names SET linked = false")
+    brain_mentions.to_read(conn, ns, some(conn, ns, 5))
+    assert conn.scanned() == set()
+    assert conn.most_rows() <= 6_000  # an object in six mentions the first one

@@ -16,9 +16,9 @@ from isotherm.pipeline.brain import bm25
 from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.index_text import text_of
 from isotherm.pipeline.errors import RejectedError, TransientError
+from isotherm.pipeline.fusion import Fusion
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import brain_search, namespaces
 from isotherm.storage.postgres.brain_search import Near

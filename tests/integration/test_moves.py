@@ -208,7 +208,7 @@ def test_eviction_removes_record_words_body_and_log(memory: Storage) -> None:
         done = tier_move.shift(conn, OPERATION, moves_of("a", source=Tier.COLD, target=None))
     assert done.receipt()["evicted"] == 1
     assert tiers() == {"b": Tier.COLD}
-    for table in ("cold_bodies", "tier_moves", "tier_postings"):
+    for table in ("cold_bodies", "tier_moves", "cold_words"):
         rows = fetch_all(f"SELECT count(DISTINCT record_key) FROM {table}")
         assert rows == [(1,)], table
 
