@@ -82,7 +82,10 @@ imports = (
     "isotherm.tasks.ticks",
     "isotherm.tasks.brain",
     "isotherm.tasks.graph",
+    "isotherm.tasks.brain_mention",
     "isotherm.tasks.brain_reembed",
+    "isotherm.tasks.brain_import",
+    "isotherm.tasks.brain_unnamed",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",
     "isotherm.tasks.interest_tend",
@@ -109,5 +112,6 @@ beat_schedule = {
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
     stages.BRAIN_DRIFT: _every(stages.BRAIN_DRIFT, _seconds["drift_tick"]),
     stages.BRAIN_REEMBED: _every(stages.BRAIN_REEMBED, _REEMBED_S),
+    stages.BRAIN_UNNAMED: _every(stages.BRAIN_UNNAMED, _REEMBED_S),
 }
 beat_max_loop_interval = 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ class Corpus:
 
     def text(self, number: int) -> str:
         """A document as text, capitalized and ended like a sentence."""
-        return " ".join(map(word, self.ranks[number])).capitalize() + "."
+        return " ".join(map(word, self.ranks[number].tolist())).capitalize() + "."
 
     def queries(self, count: int, words: int = 6, *, among: range | None = None) -> list[str]:
         """Questions of different words taken from one document each."""
@@ -42,6 +43,7 @@ def zipf(documents: int, *, shortest: int = 15, longest: int = 35) -> Corpus:
     return Corpus(np.split(drawn, np.cumsum(lengths)[:-1]))
 
 
+@cache
 def word(rank: int) -> str:
     """The word of a rank: syllables, so that the splitter treats it as it treats English. Different ranks, mostly different stems."""
     size = len(_SYLLABLES)

@@ -35,7 +35,7 @@ CREATE TABLE floor_docs (doc bigint PRIMARY KEY, body text NOT NULL)"""
 # Row 3 of the measurement this floor repeats: candidates only from the rarest words up to RAREST postings (the rarest
 # word always), and every word scored for those candidates. The candidates go into the index condition as one sorted
 # array for each word; joins of the two sets took two to fifty times as long.
-_BM25 = f"""
+BM25 = f"""
 WITH q AS MATERIALIZED (
     SELECT t.term, t.df, sum(t.df) OVER (ORDER BY t.df, t.term) AS upto,
            ln(1 + (%(docs)s::float8 - t.df + 0.5) / (t.df + 0.5)) AS idf
@@ -78,7 +78,7 @@ class Postings:
             "docs": self._docs if space == WHOLE else self._docs // self._sessions,
             "length": self._length,
         }
-        return [int(row[0]) for row in self._conn.execute(_BM25, values).fetchall()]
+        return [int(row[0]) for row in self._conn.execute(BM25, values).fetchall()]
 
     def fetch(self, docs: Sequence[int]) -> list[Any]:
         """Ten rows by primary key."""

@@ -21,10 +21,11 @@ from locomo import locomo
 from machine import facts, load
 from measure import Line
 from moving import reconcile
+from quality import quality
+from quality_sets import SETS
 from reading import recall, tail
 from results import show, write
 from scaling import scale
-from scifact import scifact
 from tiers_pay import ingest, pay
 from writing import noop, remember
 
@@ -40,7 +41,7 @@ BENCHES: Mapping[str, Callable[..., list[Line]]] = {
     "history": history,
     "pay": pay,
     "locomo": locomo,
-    "scifact": scifact,
+    "quality": quality,
 }
 
 
@@ -67,7 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 # Benches of what a model makes of texts; the others measure what is around it, and go without one.
-_WITH_MODEL = {"locomo", "scifact", "pay"}
+_WITH_MODEL = {"locomo", "pay"}
 
 
 def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
@@ -81,8 +82,8 @@ def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
     if name == "pay":
         beam = options.locomo.parent / "beam_100k" if options.locomo else None
         return pay(ground, options.locomo, beam, quick=options.quick)
-    if name == "scifact":
-        return scifact(ground, options.scifact, quick=options.quick)
+    if name == "quality":
+        return quality(ground, options.data, quick=options.quick, sets=options.sets, cache=options.cache)
     return BENCHES[name](ground, quick=options.quick)
 
 
@@ -102,11 +103,15 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
         help="folder of conv-*.json; default: the folder locomo in ISOTHERM_BENCH_DATA",
     )
     parser.add_argument(
-        "--scifact",
+        "--data",
         type=Path,
-        default=Path(data) / "scifact" if data else None,
+        default=Path(data) if data else None,
         metavar="FOLDER",
-        help="folder of SciFact beside one named minilm_embeddings; default: the folder scifact in ISOTHERM_BENCH_DATA",
+        help="folder of the sets that `quality` asks; default: ISOTHERM_BENCH_DATA",
+    )
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), metavar="SET", help=f"of: {', '.join(SETS)}")
+    parser.add_argument(
+        "--cache", type=Path, metavar="FOLDER", help="where `quality` keeps vectors that it had to make"
     )
     return parser.parse_args(arguments)
 

@@ -325,6 +325,15 @@ class ObjectsStored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FilesImported(Event):
+    """Files were taken into the knowledge base; `failed` counts those that could not be stored."""
+
+    name: ClassVar[str] = "brain.files_imported"
+    files: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
 class EdgesChanged(Event):
     """Edges between objects were written or taken out."""
 
@@ -379,6 +388,16 @@ class InterestsMirrored(Event):
     name: ClassVar[str] = "interest.interests_mirrored"
     nodes: int
     edges: int
+
+
+@dataclass(frozen=True, slots=True)
+class MentionsLinked(Event):
+    """Texts were read for the names of other objects; `linked` and `unlinked` count edges that are new or gone."""
+
+    name: ClassVar[str] = "brain.mentions_linked"
+    texts: int
+    linked: int
+    unlinked: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,9 @@ FORGET = "tier.forget"
 
 BRAIN_EMBED = "brain.embed"
 BRAIN_MIRROR = "brain.mirror"
+BRAIN_IMPORT = "brain.import"
+BRAIN_IMPORT_REPORT = "brain.report_import"
+BRAIN_MENTION = "brain.mention"
 
 EXTRACT = "interest.extract"
 S1_FOLD = "interest.s1.fold"
@@ -48,6 +51,9 @@ STAGES = MappingProxyType(
         FORGET: Queue.DB,
         BRAIN_EMBED: Queue.LLM,
         BRAIN_MIRROR: Queue.GRAPH,
+        BRAIN_IMPORT: Queue.DB,
+        BRAIN_IMPORT_REPORT: Queue.DB,
+        BRAIN_MENTION: Queue.DB,
         EXTRACT: Queue.LLM,
         S1_FOLD: Queue.LLM,
         S1_JUDGE: Queue.LLM,
@@ -71,6 +77,7 @@ DEPTH = "tier.depth"
 BRAIN_FOLD = "brain.fold"
 BRAIN_DRIFT = "brain.drift"
 BRAIN_REEMBED = "brain.reembed"
+BRAIN_UNNAMED = "brain.unnamed"
 COLLECT = "cold.collect"
 QUOTAS = "tier.quotas"
 AGE = "interest.age"
@@ -90,6 +97,7 @@ TICKS = MappingProxyType(
                 DUE,
                 BRAIN_FOLD,
                 BRAIN_REEMBED,
+                BRAIN_UNNAMED,
                 COLLECT,
                 QUOTAS,
                 DEPTH,

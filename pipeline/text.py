@@ -93,6 +93,11 @@ def words(text: str) -> list[str]:
     return _words_of(tokens, keep_stops=False) or _words_of(tokens, keep_stops=True)
 
 
+def says_something(text: str) -> bool:
+    """Whether a text has words besides English function words and single letters."""
+    return bool(_words_of(_tokens(text), keep_stops=False))
+
+
 def term_counts(text: str, limit: int = TERM_LIMIT) -> dict[int, int]:
     """Count the terms of a text: term → occurrences.
 

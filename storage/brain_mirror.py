@@ -97,9 +97,19 @@ def follow(conn: Connection, step: ClaimedStep, keys: Sequence[int], patience: P
     Args: step: whose operation it belongs to. Returns: the message to publish after the commit, if there is one.
     """
     ids = [] if step.namespace_id is None else brain_mirror.first_class(conn, step.namespace_id, keys)
-    if not ids:
-        return []
-    new = NewStep(BRAIN_MIRROR, {"ids": [str(i) for i in ids], "edges": []}, f"vectors/{step.unit}")
+    wanted = {"ids": [str(i) for i in ids], "edges": []}
+    return _follow(conn, step, NewStep(BRAIN_MIRROR, wanted, f"vectors/{step.unit}"), patience) if ids else []
+
+
+def follow_edges(
+    conn: Connection, step: ClaimedStep, keys: Sequence[int], unit: str, patience: Patience
+) -> list[Message]:
+    """Write the step that brings edges to the graph, by row key; the same as `follow` besides."""
+    wanted = {"ids": [], "edges": list(keys)}
+    return _follow(conn, step, NewStep(BRAIN_MIRROR, wanted, unit), patience) if keys else []
+
+
+def _follow(conn: Connection, step: ClaimedStep, new: NewStep, patience: Patience) -> list[Message]:
     [added] = steps.add(conn, step.operation_id, [new], retry_for=FOR_EVER, nudge_after=patience.nudge_after)
     trace = step.trace_id
     return [

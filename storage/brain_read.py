@@ -21,20 +21,25 @@ from isotherm.pipeline.brain.errors import (
     ResultSetRequiredError,
 )
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.graph_port import GraphPort
 from isotherm.pipeline.brain.links import fold_label
 from isotherm.pipeline.brain.objects import Object, namespace_uuid
 from isotherm.pipeline.brain.observing import Op, OpObserver, observed
 from isotherm.pipeline.brain.result_sets import SearchContext, cursor, read_cursor
+from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
-from isotherm.storage.brain_find import Asked, Finder, Page
+from isotherm.storage import brain_hints
+from isotherm.storage.brain_find import LEXICAL, VECTOR, Asked, Finder, Page
+from isotherm.storage.brain_hints import Hinter
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces
 from isotherm.storage.postgres.brain_exact import canonical_uuid
 from isotherm.storage.postgres.pool import connection
 
 _PARTS = 1_000
 _NIL = UUID(int=0)
+
+# A search: where, for what, and how many objects.
+Way = Callable[[Namespace, str, int], Answer]
 
 
 class Searches:
@@ -105,6 +110,7 @@ class Searches:
         filters: Filters | None = None,
         fusion: Fusion | None = None,
         decay: Decay | None = None,
+        graph: bool | None = None,
         now: datetime | None = None,
         context: SearchContext | None = None,
     ) -> Answer:
@@ -112,7 +118,7 @@ class Searches:
 
         A part stands for its object and is kept as evidence. Nothing is written.
 
-        Args: limit, fusion, decay: None means as configured; context: keeps what was found for later pages.
+        Args: limit, fusion, decay, graph: None means as configured; graph: walk over edges, too; context: keeps what was found for later pages.
         Raises: QueryRequiredError, FilterError, RejectedError for a limit out of bounds; TransientError when PostgreSQL
         cannot be reached.
         """
@@ -121,9 +127,32 @@ class Searches:
             if asked is None:
                 return Answer()
             asked = replace(asked, fusion=fusion or asked.fusion, decay=decay or asked.decay, now=now or asked.now)
+            asked = replace(asked, graph=self.config.graph if graph is None else graph)
             page = self._finder.search(asked)
             outcome.hits, outcome.degraded, outcome.legs = len(page.answer.results), page.answer.degraded, page.legs
             return page.answer
+
+    def ways(self) -> dict[str, Way]:
+        """Searches to compare with each other: each leg alone, and what is made of both, by name."""
+
+        def way(legs: frozenset[str], fusion: Fusion | None, *, graph: bool) -> Way:
+            def ask(namespace: Namespace, query: str, limit: int) -> Answer:
+                asked = self._asked(Op.SEARCH, namespace, query, limit, None, None)
+                if asked is None:
+                    return Answer()
+                chosen = replace(asked, legs=legs, fusion=fusion or asked.fusion, graph=graph)
+                return self._finder.search(chosen).answer
+
+            return ask
+
+        words, vectors = frozenset({LEXICAL}), frozenset({VECTOR})
+        return {
+            "words alone": way(words, None, graph=False),
+            "vectors alone": way(vectors, None, graph=False),
+            "both, by ranks": way(words | vectors, Fusion.RRF, graph=False),
+            "both": way(words | vectors, None, graph=False),
+            "both and graph": way(words | vectors, None, graph=True),
+        }
 
     def find_exact(
         self,
@@ -167,7 +196,8 @@ class Searches:
             asked = self._asked(Op.FIND_OBJECTS, namespace, query, limit, filters, context)
             if asked is None:
                 return Answer()
-            page = self._finder.search(replace(asked, filters=replace(asked.filters, whole=True)))
+            hinter = self._hinter(namespace)
+            page = self._finder.search(replace(asked, filters=replace(asked.filters, whole=True)), hinter)
             outcome.hits, outcome.degraded, outcome.legs = len(page.answer.results), page.answer.degraded, page.legs
             return page.answer
 
@@ -181,13 +211,13 @@ class Searches:
                 raise EdgeSearchUnavailableError("this engine has no graph that holds edges")
             if not label.strip() or not query.strip():
                 raise LinkQueryRequiredError("a label and something to look for are needed")
-            most, place = self.config.limit(limit), namespaces.find(namespace)
+            most, place, terms = self.config.limit(limit), namespaces.find(namespace), text.terms(query)
             if place is None:
                 return Links()
+            hints = self._hinter(namespace).edges(label, query, most + 1)
             with connection() as conn:
-                found = brain_edges.find_links(
-                    conn, place.namespace_id, fold_label(label), query, text.terms(query), most + 1
-                )
+                found = brain_edges.find_links(conn, place.namespace_id, fold_label(label), query, terms, most + 1)
+                found = brain_hints.with_hints(conn, place.namespace_id, found, hints.edges, terms)
                 ends = [end for each in found for end in (each.edge.key.source, each.edge.key.target)]
                 objects = brain_read.by_id(conn, place.namespace_id, ends)
             hits = [
@@ -195,8 +225,8 @@ class Searches:
                 for e in found
                 if e.edge.key.source in objects and e.edge.key.target in objects
             ]
-            outcome.hits = len(hits[:most])
-            return Links(tuple(hits[:most]), truncated=len(found) > most)
+            outcome.hits, outcome.degraded = len(hits[:most]), hints.degraded
+            return Links(tuple(hits[:most]), hints.degraded, truncated=len(found) > most)
 
     def continue_(
         self, namespace: Namespace, at: str, context: SearchContext | None, *, limit: int | None = None
@@ -224,6 +254,9 @@ class Searches:
             outcome.hits = len(results)
             answer = Answer(tuple(results), found.degraded, found.truncated)
             return with_page(answer, found.id, cursor(found.id, offset) if more else None, has_more=more)
+
+    def _hinter(self, namespace: Namespace) -> Hinter:
+        return Hinter(self._graph, namespace_uuid(namespace), self.config.fail_on_graph_error)
 
     def _read(self, namespace: Namespace, object_id: UUID, *, content: bool = False) -> Object:
         if object_id == _NIL:

@@ -20,6 +20,7 @@ from isotherm.tasks.commands import (
     doctor,
     edit,
     erase,
+    evaluate,
     graph,
     ingest,
     interest_changes,
@@ -78,6 +79,7 @@ app.command(rich_help_panel=_KNOWLEDGE)(brain_find.read)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.find)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.links)
 app.command(rich_help_panel=_KNOWLEDGE)(brain_find.kinds)
+app.command("eval", rich_help_panel=_KNOWLEDGE)(evaluate.evaluate)
 app.add_typer(graph.app, name="graph", rich_help_panel=_KNOWLEDGE)
 app.add_typer(ops.app, name="ops", rich_help_panel=_WORK)
 

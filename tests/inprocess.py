@@ -11,7 +11,19 @@ from isotherm.pipeline.tier.records import searchable_text
 from isotherm.storage import cold as stored_cold
 from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.pool import fetch_all
-from isotherm.tasks import brain, cold, embed, forget, interest, interest_decide, interest_tend, producers, tier
+from isotherm.tasks import (
+    brain,
+    brain_import,
+    brain_mention,
+    cold,
+    embed,
+    forget,
+    interest,
+    interest_decide,
+    interest_tend,
+    producers,
+    tier,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +39,8 @@ ORDER BY s.id LIMIT 1"""
 
 STAGES = {task.name: task for task in (tier.index, tier.plan, tier.migrate, tier.restore, tier.report, cold.summarize,
                                        cold.archive, embed.embed, forget.forget)}  # fmt: skip
-STAGES |= {task.name: task for task in (brain.embed, brain.mirror)}
+STAGES |= {task.name: task for task in (brain.embed, brain.mirror, brain_import.import_file, brain_import.report,
+                                        brain_mention.mention)}  # fmt: skip
 STAGES |= {task.name: task for task in (interest.extract, interest.fold, interest.judge, interest_decide.cluster,
                                         interest_decide.adjudicate, interest_decide.persist,
                                         interest_tend.tend)}  # fmt: skip

@@ -8,10 +8,12 @@ from typing import Any, Final, Protocol
 from uuid import UUID
 
 from isotherm.pipeline.brain.errors import RerankError
-from isotherm.pipeline.brain.fusion import Share
+from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.pipeline.brain.links import Edge
 from isotherm.pipeline.brain.objects import Object
 from isotherm.pipeline.brain.promotion import Hit
+from isotherm.pipeline.brain.walk import Direction
+from isotherm.pipeline.fusion import Share
 
 _NIL: Final = UUID(int=0)
 
@@ -29,13 +31,26 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Relation:
+    """One edge that leads to an object of an expand, in the direction seen from where the walk came."""
+
+    edge: Edge
+    direction: Direction
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """An object of an answer; `best` is the hit that gave it its score, with the legs' shares; None on later pages."""
+    """An object of an answer; `best` is the hit that gave it its score, with the legs' shares; None on later pages.
+
+    Args: relations, depth: on later pages of an expand, the edges that lead to it and how many hops away it is.
+    """
 
     object: Object
     score: float
     best: Hit | None
     evidence: tuple[Evidence, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    depth: int = 0
 
     @property
     def shares(self) -> Mapping[str, Share]:
@@ -49,7 +64,8 @@ class Answer:
 
     Args: degraded: legs that were out of reach and left out; truncated: whether a limit may have hidden something;
         result_set_id: what the rest is kept under, None when nobody asked for pages; cursor: gives the next page, None
-        when there is none or it was not kept; has_more: whether more was found than is shown.
+        when there is none or it was not kept; has_more: whether more was found than is shown; walked: what a walk over
+        edges read, None when there was none.
     """
 
     results: tuple[Result, ...] = ()
@@ -58,6 +74,7 @@ class Answer:
     result_set_id: UUID | None = None
     cursor: str | None = None
     has_more: bool = False
+    walked: Walked | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Final, TypeVar
 
 K1: Final = 0.9
-B: Final = 0.4
+B: Final = 0.75
 
 Key = TypeVar("Key", bound=Hashable)
 Counts = Mapping[int, int]

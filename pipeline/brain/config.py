@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Self
 
 from isotherm.pipeline.brain.decay import Decay
-from isotherm.pipeline.brain.fusion import RRF_K, Fusion
 from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.fusion import RRF_K, Fusion
 
 _POSITIVE = ("candidate_k", "rrf_k", "evidence_n", "default_limit", "max_limit", "expand_inline_max", "sibling_radius",
              "graph_neighbor_k", "max_expand_hops", "max_graph_calls", "max_result_set", "rerank_n")  # fmt: skip
@@ -29,7 +29,7 @@ class EngineConfig:
         page; expand_inline_max: most objects of an expand that are answered without paging; sibling_radius: parts shown
         on each side of a part; graph_neighbor_k: steps from one object; max_expand_hops: longest walk; max_graph_calls:
         objects whose edges are read in one walk; max_result_set: objects kept for later pages; rerank_n: best objects
-        that a reranker sees; fail_on_embedder_error, fail_on_graph_error: raise instead of degrading; now: the clock.
+        that a reranker sees; graph: whether searches walk over edges, unless their caller says otherwise; fail_on_embedder_error, fail_on_graph_error: raise instead of degrading; now: the clock.
     """
 
     candidate_k: int = 40
@@ -46,6 +46,7 @@ class EngineConfig:
     max_graph_calls: int = 64
     max_result_set: int = 1_000
     rerank_n: int = 50
+    graph: bool = False
     fail_on_embedder_error: bool = False
     fail_on_graph_error: bool = False
     now: Callable[[], datetime] = utc_now

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 from uuid import UUID
 
-from isotherm.pipeline.brain.fusion import Share
+from isotherm.pipeline.fusion import Share
 
 EVIDENCE: Final = 3
 SNIPPET_CHARS: Final = 240

@@ -21,8 +21,8 @@ SELECT id, projected, kind, title, summary, left(content, %(chars)s), properties
 FROM brain_objects WHERE namespace_id = %(ns)s AND id = ANY(%(ids)s) AND parent_id IS NULL ORDER BY id"""
 
 _EDGES = """
-SELECT source, target, label, revision, note, status, role, confidence, evidence_id::text, created_at, updated_at,
-       deleted_at IS NOT NULL
+SELECT source, target, label, revision, note, status, role, confidence, evidence_id::text, mentions,
+       created_at, updated_at, deleted_at IS NOT NULL
 FROM brain_edges WHERE namespace_id = %(ns)s AND key = ANY(%(keys)s) ORDER BY source, target, label"""
 
 _KEYS = """
@@ -36,7 +36,7 @@ SELECT id FROM brain_objects WHERE namespace_id = %(ns)s AND key = ANY(%(keys)s)
 # How much of an object's text the graph can be searched by.
 _CHARS = 2_000
 
-_PROPERTIES = ("note", "status", "role", "confidence", "evidence_id")
+_PROPERTIES = ("note", "status", "role", "confidence", "evidence_id", "mentions")
 
 
 @dataclass(frozen=True, slots=True)

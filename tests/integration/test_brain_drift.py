@@ -302,6 +302,20 @@ def test_brain_w11_a_caller_may_wait_until_the_graph_has_a_write(port: GraphPort
     graph.wait_mirrored(stored.operation_id, timedelta(seconds=20))
     assert uid(1) in port.revisions(NAME)
     runner.join()
+    runner = threading.Timer(0.05, settle)
+    runner.start()
+    put_many(KNOWLEDGE, [new(3, "three")], wait_mirrored=timedelta(seconds=20))
+    assert uid(3) in port.revisions(NAME)
+    runner.join()
+    for late in (
+        lambda within: link(KNOWLEDGE, uid(1), uid(3), "about", wait_mirrored=within),
+        lambda within: unlink(KNOWLEDGE, uid(1), uid(3), "about", wait_mirrored=within),
+        lambda within: soft_delete(KNOWLEDGE, uid(3), wait_mirrored=within),
+    ):
+        with pytest.raises(graph.MirrorLateError):
+            late(timedelta(seconds=0.02))
+    assert expand(KNOWLEDGE, uid(1), ["about"]).items == (), "all of it was stored"
+    settle()
     cancelled = put_many(KNOWLEDGE, [new(2, "two")])
     producers.cancel(cancelled.operation_id)
     with pytest.raises(graph.MirrorError, match="is cancelled"):
@@ -311,9 +325,9 @@ def test_brain_w11_a_caller_may_wait_until_the_graph_has_a_write(port: GraphPort
 def test_a_mirror_that_is_retried_waits_without_end_again(port: GraphPort) -> None:
     stored = put_many(KNOWLEDGE, [new(1, "one")])
     producers.cancel(stored.operation_id)
-    assert producers.retry(stored.operation_id) == 2
+    assert producers.retry(stored.operation_id) == 3
     rows = fetch_all("SELECT stage, retry_until > now() + interval '10 years' FROM operation_steps ORDER BY stage")
-    assert rows == [(stages.BRAIN_EMBED, False), (stages.BRAIN_MIRROR, True)]
+    assert rows == [(stages.BRAIN_EMBED, False), (stages.BRAIN_MENTION, False), (stages.BRAIN_MIRROR, True)]
     settle()
     assert in_step(port)
 

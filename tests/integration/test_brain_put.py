@@ -65,7 +65,7 @@ def test_brain_weak_14_an_object_is_found_by_its_words_before_any_worker_ran() -
 
 def test_brain_w04_objects_and_parts_get_vectors_and_promote_to_the_object(embedder: HashEmbedder) -> None:
     put_many(KNOWLEDGE, [new(1, "Kelp"), new(2, "Depth", "twelve meters", parent=1)])
-    assert sorted(drive()) == [stages.BRAIN_EMBED, stages.BRAIN_MIRROR]
+    assert sorted(drive()) == [stages.BRAIN_EMBED, stages.BRAIN_MENTION, stages.BRAIN_MIRROR]
     assert states() == {1: "done", 2: "done"}
     assert embedder.asked == ["Kelp", "Kelp\nDepth\ntwelve meters"]
     [result] = search(KNOWLEDGE, "meters").results
@@ -79,7 +79,7 @@ def test_text_that_did_not_change_is_not_embedded_again(embedder: HashEmbedder) 
     embedder.asked.clear()
     again = put_many(KNOWLEDGE, [new(1, "Kelp", "grows", kind="plant"), new(2, "Moss", "waits")])
     assert again.written == 1
-    assert settle() == [stages.BRAIN_MIRROR]
+    assert settle() == [stages.BRAIN_MIRROR, stages.BRAIN_MENTION]
     assert embedder.asked == []
     assert states() == {1: "done", 2: "done"}
     assert [read(KNOWLEDGE, uid(n)).revision for n in (1, 2)] == [2, 1]
@@ -285,7 +285,7 @@ def test_a_text_that_changed_while_it_was_embedded_keeps_waiting_for_its_own_vec
 def test_without_a_model_objects_are_found_by_their_words_and_say_so(memory: Storage) -> None:
     factory.use_embedder(memory.settings, None)
     put_many(KNOWLEDGE, [new(1, "Kelp")])
-    assert settle() == [stages.BRAIN_MIRROR]
+    assert settle() == [stages.BRAIN_MIRROR, stages.BRAIN_MENTION]
     assert states() == {1: "none"}
     assert titles(search(KNOWLEDGE, "kelp")) == ["Kelp"]
 
@@ -327,7 +327,7 @@ def test_brain_w12_links_that_make_no_sense_are_refused(source: int, target: int
 def test_the_mirror_waits_without_end_and_vectors_do_not() -> None:
     put_many(KNOWLEDGE, [new(1, "Kelp")])
     rows = fetch_all("SELECT stage, retry_until > now() + interval '10 years' FROM operation_steps ORDER BY stage")
-    assert rows == [(stages.BRAIN_EMBED, False), (stages.BRAIN_MIRROR, True)]
+    assert rows == [(stages.BRAIN_EMBED, False), (stages.BRAIN_MENTION, False), (stages.BRAIN_MIRROR, True)]
     settle()
     assert fetch_all("SELECT DISTINCT state FROM operations") == [("done",)]
 

@@ -27,13 +27,13 @@ from isotherm.pipeline.brain.errors import (
     ResultSetNotFoundError,
 )
 from isotherm.pipeline.brain.filters import Filters, Range
-from isotherm.pipeline.brain.fusion import Fusion
 from isotherm.pipeline.brain.kinds import CORE_KEYS, FieldSpec, FieldType, KindSpec, instant, normalized
 from isotherm.pipeline.brain.long_texts import embed_whole, windows
 from isotherm.pipeline.brain.objects import NewObject, Object
 from isotherm.pipeline.brain.result_sets import Kept, KeptPart, ResultSet, SearchContext, cursor, read_cursor
 from isotherm.pipeline.brain.snippets import snippet_around
 from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.fusion import Fusion
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,6 @@ from isotherm.pipeline.brain import bm25
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.expand import Wanted, split_labels
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.fusion import Fusion, fuse
 from isotherm.pipeline.brain.index_text import entity_index_text, index_text, index_text_with_parent, text_sha256
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, fold_label
 from isotherm.pipeline.brain.objects import NewObject, derived_id, namespace_uuid
@@ -23,55 +22,6 @@ from isotherm.pipeline.identity import Namespace
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 A, B, C = (UUID(int=n) for n in (1, 2, 3))
-
-
-# Fusion
-
-
-def test_brain_r1_ranks_of_both_lists_add_up() -> None:
-    found = fuse({"one": [("a", 9), ("b", 8), ("c", 7)], "two": [("c", 3), ("a", 2)]}, Fusion.RRF)
-    assert [hit.key for hit in found] == ["a", "c", "b"]
-    assert [round(hit.score, 6) for hit in found] == [0.032522, 0.032266, 0.016129]
-
-
-@pytest.mark.parametrize("rrf_k", [0, -1, 60])
-def test_brain_r2_no_hits_give_none_and_a_constant_of_zero_means_60(rrf_k: int) -> None:
-    assert fuse({}, Fusion.RRF, rrf_k=rrf_k) == []
-    assert fuse({"one": [], "two": []}) == []
-    assert fuse({"one": [("a", 1.0)]}, Fusion.RRF, rrf_k=rrf_k)[0].score == 1 / 61
-
-
-LEG = st.dictionaries(st.integers(0, 9), st.floats(-1, 30, allow_nan=False), max_size=8).map(
-    lambda hits: sorted(hits.items(), key=lambda hit: -hit[1])
-)
-
-
-@given(legs=st.dictionaries(st.sampled_from(["one", "two", "three"]), LEG), method=st.sampled_from(Fusion))
-def test_a_fused_score_is_the_sum_of_its_shares_and_every_hit_is_there_once(
-    legs: dict[str, list[tuple[int, float]]], method: Fusion
-) -> None:
-    found = fuse(legs, method)
-    assert sorted(hit.key for hit in found) == sorted({key for leg in legs.values() for key, _ in leg})
-    for hit in found:
-        assert hit.score == pytest.approx(sum(share.added for share in hit.shares.values()))
-        assert all(0 <= share.added <= 1 for share in hit.shares.values())
-        assert {name: legs[name][share.rank] for name, share in hit.shares.items()} == {
-            name: (hit.key, share.score) for name, share in hit.shares.items()
-        }
-    assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
-
-
-@given(LEG, st.sampled_from(Fusion))
-def test_one_leg_alone_keeps_its_order(leg: list[tuple[int, float]], method: Fusion) -> None:
-    assert [hit.key for hit in fuse({"one": leg, "two": []}, method)] == [key for key, _ in leg]
-
-
-@given(LEG, st.floats(0.01, 100))
-def test_the_scale_of_a_leg_does_not_matter(leg: list[tuple[int, float]], factor: float) -> None:
-    other = [(3, 0.5), (4, 0.4)]
-    plain = {hit.key: hit.score for hit in fuse({"one": leg, "two": other})}
-    scaled = {hit.key: hit.score for hit in fuse({"one": [(k, s * factor) for k, s in leg], "two": other})}
-    assert scaled == {key: pytest.approx(score, abs=1e-9) for key, score in plain.items()}
 
 
 # Decay

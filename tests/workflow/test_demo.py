@@ -27,6 +27,7 @@ EVENTS = {
     stages.REPORT: "tier.migration_reported",
     stages.BRAIN_EMBED: "brain.objects_embedded",
     stages.BRAIN_MIRROR: "brain.graph_mirrored",
+    stages.BRAIN_MENTION: "brain.mentions_linked",
     stages.EXTRACT: "interest.candidates_extracted",
     stages.S1_FOLD: "interest.candidates_folded",
     stages.S1_JUDGE: "interest.groups_judged",
