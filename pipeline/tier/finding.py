@@ -11,6 +11,7 @@ from itertools import islice
 from isotherm.pipeline import text
 from isotherm.pipeline.errors import IsothermError
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.likeness import REACH
 from isotherm.pipeline.tier.outline import Outline, every, outlines_of, records_of
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, lexical_overlap, rarity_match, rarity_weight, spec_tokens
 from isotherm.pipeline.tier.records import Tier, searchable_text
@@ -48,6 +49,7 @@ def candidates(found: Pool, query: str, lexical: Lexical, summaries: Sequence[st
     wanted, held = split(query), [split(found_by(row)) for row in rows]
     overlaps = _overlaps(wanted, held, lexical)
     proposed = frozenset(summaries)
+    around = _around(rows) if lexical is Lexical.RARITY else {}
     return [
         Candidate(
             key=key,
@@ -57,6 +59,8 @@ def candidates(found: Pool, query: str, lexical: Lexical, summaries: Sequence[st
             importance=row.importance,
             overlap=overlap,
             legs=_legs(row, overlap, proposed),
+            turn_of=None if row.role is None else 0,
+            around=around.get(key, ()),
         )
         for key, (row, overlap) in enumerate(zip(rows, overlaps, strict=True))
     ]
@@ -128,6 +132,18 @@ def _legs(record: StoredRecord, overlap: float, proposed: frozenset[str]) -> fro
     if record.tier is Tier.COLD and record.id in proposed:
         legs.add("summary")
     return frozenset(legs)
+
+
+def _around(rows: Sequence[StoredRecord]) -> dict[int, list[tuple[int, int]]]:
+    """The turns next to each turn, with their distance; the records are of one session."""
+    ordered = sorted(range(len(rows)), key=lambda key: (rows[key].created_at, rows[key].id))
+    found: dict[int, list[tuple[int, int]]] = {}
+    for step in range(1, REACH + 1):
+        for one, other in zip(ordered, ordered[step:], strict=False):
+            if rows[one].role is not None and rows[other].role is not None:
+                found.setdefault(one, []).append((other, step))
+                found.setdefault(other, []).append((one, step))
+    return found
 
 
 @lru_cache(maxsize=_SPLIT_TEXTS)

@@ -1,12 +1,13 @@
 """The score of a recall, and which records it selects."""
 
 import math
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.likeness import Likeness, likenesses, mean_of_both
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 
@@ -21,7 +22,7 @@ _B = 0.4
 class Lexical(StrEnum):
     """How the words of a query are compared with those of a record."""
 
-    RARITY = "rarity"  # rare words count more: `rarity_match`; averaged with the cosine
+    RARITY = "rarity"  # rare words count more: `rarity_match`; joined with the rest by `likenesses`
     OVERLAP = "overlap"  # the specification's own measure: `lexical_overlap`; the larger of it and the cosine counts
 
 
@@ -46,8 +47,9 @@ class Touch(StrEnum):
 class Candidate:
     """A record that some index proposed.
 
-    Args: key: the row; overlap: of query and record words, in [0, 1]; cosine: None without an embedder; legs: the
-        indexes that proposed it (recent, lexical, vector).
+    Args: key: the row; overlap: of query and record words, in [0, 1]; cosine: None without an embedder; legs: what
+        proposed it (recent, lexical, vector, around: next to a hit by words); turn_of: the session that it is a turn of,
+        None for what is no turn; around: keys of the turns around it, each with its distance from 1.
     """
 
     key: int
@@ -58,11 +60,16 @@ class Candidate:
     overlap: float = 0.0
     cosine: float | None = None
     legs: frozenset[str] = frozenset()
+    turn_of: int | None = None
+    around: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
-    """The parts of a score before weighting, and their weighted sum."""
+    """The parts of a score before weighting, and their weighted sum.
+
+    Args: shares: what words, meaning, the turns around and the session add to `semantic`; empty by the specification's rule.
+    """
 
     semantic: float
     overlap: float
@@ -70,6 +77,7 @@ class ScoreParts:
     recency: float
     importance: float
     total: float
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def is_relevant(self) -> bool:
@@ -128,33 +136,43 @@ def recency(created_at: datetime, now: datetime) -> float:
 
 
 def score(candidate: Candidate, weights: RecallWeights, now: datetime, lexical: Lexical = Lexical.RARITY) -> ScoreParts:
-    """Score one candidate. Args: lexical: how its overlap was measured, which says how its cosine joins it."""
+    """Score one candidate by itself. Args: lexical: how its overlap was measured, which says how its cosine joins it."""
+    sound = _sound(candidate)
+    if lexical is Lexical.OVERLAP:
+        semantic = max(sound.overlap, sound.overlap if sound.cosine is None else sound.cosine)
+    else:
+        semantic = mean_of_both(sound.overlap, sound.cosine)
+    return _parts(sound, Likeness(semantic), weights, now)
+
+
+def _sound(candidate: Candidate) -> Candidate:
+    """The candidate with a cosine that is one, or none."""
     cosine = candidate.cosine
-    if cosine is not None:
-        cosine = None if math.isnan(cosine) else min(1.0, max(-1.0, cosine))
-    semantic = _semantic(candidate.overlap, cosine, lexical)
+    if cosine is None or -1.0 <= cosine <= 1.0:
+        return candidate
+    return replace(candidate, cosine=None if math.isnan(cosine) else min(1.0, max(-1.0, cosine)))
+
+
+def _parts(candidate: Candidate, likeness: Likeness, weights: RecallWeights, now: datetime) -> ScoreParts:
     fresh = recency(candidate.created_at, now)
     importance = min(1.0, max(0.0, candidate.importance))
-    total = weights.semantic * semantic + weights.recency * fresh + weights.importance * importance
-    return ScoreParts(semantic, candidate.overlap, cosine, fresh, importance, total)
-
-
-def _semantic(overlap: float, cosine: float | None, lexical: Lexical) -> float:
-    """The likeness of meaning in [0, 1]: the mean of both measures, the larger of both in the specification."""
-    # A record waits seconds for its vector: were a missing one a cosine of 0, what was said last would be found last.
-    if cosine is None:
-        return overlap
-    if lexical is Lexical.OVERLAP:
-        return max(overlap, cosine)
-    # Below 0 a cosine says no more than at 0: unlike.
-    return (overlap + max(0.0, cosine)) / 2
+    total = weights.semantic * likeness.value + weights.recency * fresh + weights.importance * importance
+    return ScoreParts(likeness.value, candidate.overlap, candidate.cosine, fresh, importance, total, likeness.shares)
 
 
 def rank(
     candidates: Iterable[Candidate], weights: RecallWeights, now: datetime, lexical: Lexical = Lexical.RARITY
 ) -> list[Scored]:
-    """Order candidates by score, best first; equal scores by id, then key. Args: lexical: as for `score`."""
-    scored = [Scored(candidate, score(candidate, weights, now, lexical)) for candidate in candidates]
+    """Order candidates by score, best first; equal scores by id, then key.
+
+    Args: lexical: as for `score`; by RARITY candidates are compared with each other, as `likenesses` says.
+    """
+    if lexical is Lexical.OVERLAP:
+        scored = [Scored(candidate, score(candidate, weights, now, lexical)) for candidate in candidates]
+    else:
+        rows = [_sound(candidate) for candidate in candidates]
+        rated = zip(rows, likenesses(rows), strict=True)
+        scored = [Scored(candidate, _parts(candidate, likeness, weights, now)) for candidate, likeness in rated]
     return sorted(scored, key=lambda item: (-item.parts.total, item.candidate.id, item.candidate.key))
 
 

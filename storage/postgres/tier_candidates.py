@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from isotherm.pipeline import text
+from isotherm.pipeline.tier.likeness import REACH
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import cold_words, tier_vectors
@@ -30,6 +31,8 @@ UNINDEXED = 100
 _UNINDEXED_CHARS = 4_096
 # Records counted at most, to tell rare words from frequent ones.
 COUNTED = 2_000
+# Hits by words whose neighbors are looked at.
+AROUND = 40
 # A scope up to this size has its vectors compared whole: exact, and cheaper than a search that its index must repeat.
 EXACT = COUNTED - 1
 
@@ -66,14 +69,30 @@ _ON_TIERS = "JOIN tier_records AS t ON t.key = p.record_key AND t.tier = ANY(%(t
 _NEAR = """
 SELECT 'vector', 0, ARRAY(SELECT key FROM ({leg}) AS leg)"""
 
-_READ = """
+# The turns next to those that were found by their words, within their session: what answers often stands beside the hit.
+_AROUND = """
+WITH around AS MATERIALIZED (
+    SELECT h.key AS hit, n.key, n.step FROM unnest(%(hits)s::bigint[]) AS k (key) CROSS JOIN LATERAL (
+        SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.role IS NOT NULL LIMIT 1) AS h
+    CROSS JOIN LATERAL (({before}) UNION ALL ({after})) AS n WHERE n.role IS NOT NULL
+)"""
+_NEXT = """SELECT n.key, n.role, row_number() OVER (ORDER BY n.created_at {order}, n.id {order}) AS step FROM tier_records AS n
+        WHERE n.namespace_id = h.namespace_id AND (n.created_at, n.id) {beyond} (h.created_at, h.id)
+        ORDER BY n.created_at {order}, n.id {order} LIMIT %(reach)s"""
+_BEFORE, _AFTER = _NEXT.format(order="DESC", beyond="<"), _NEXT.format(order="ASC", beyond=">")
+
+_READ = """{around}
 SELECT r.key, r.id, r.tier, r.created_at, r.importance, coalesce(cardinality(c.words) - 1, cardinality(r.terms)),
        ARRAY(SELECT q.term FROM unnest(%(terms)s::bigint[]) AS q (term) WHERE CASE WHEN c.words IS NULL
-           THEN q.term = ANY(r.terms) ELSE {word} = ANY(c.words) END), {cosine}, {pending}
-FROM unnest(%(keys)s::bigint[]) AS k (key) CROSS JOIN LATERAL (
+           THEN q.term = ANY(r.terms) ELSE {word} = ANY(c.words) END), {cosine}, {pending}, {turn}
+FROM ({wanted}) AS k (key) CROSS JOIN LATERAL (
     SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.tier = ANY(%(tiers)s) LIMIT 1) AS r
 LEFT JOIN LATERAL (
-    SELECT c.words FROM cold_words AS c WHERE c.record_key = r.key AND (r.tier = 1 OR NOT r.indexed)) AS c ON true {vectors}"""
+    SELECT c.words FROM cold_words AS c WHERE c.record_key = r.key AND (r.tier = 1 OR NOT r.indexed)) AS c ON true {vectors} {beside}"""
+_WANTED = "SELECT unnest(%(keys)s::bigint[])"
+_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, near.hits, near.steps"
+_BESIDE = """LEFT JOIN (
+    SELECT a.key, array_agg(a.hit) AS hits, array_agg(a.step) AS steps FROM around AS a GROUP BY a.key) AS near ON near.key = r.key"""
 _PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
        CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
 _NONE_PENDING = "NULL::text, NULL::text"
@@ -192,9 +211,18 @@ def _read(
         pending=_PENDING.format(searchable=SEARCHABLE) if pending else _NONE_PENDING,
         scope=within,
         word=cold_words.word("r.bank_id", "q.term"),
+        around=_AROUND.format(scope=within, before=_BEFORE, after=_AFTER),
+        wanted=f"{_WANTED} UNION SELECT a.key FROM around AS a",
+        turn=_TURN,
+        beside=_BESIDE,
     )
-    keys = list({key for leg in proposed.legs.values() for key in leg})
-    rows = conn.execute(sql, {**values, "keys": keys, "pending": pending}, binary=True).fetchall()
+    given = {
+        "keys": list({key for leg in proposed.legs.values() for key in leg}),
+        "pending": pending,
+        "hits": proposed.legs["lexical"][:AROUND],
+        "reach": REACH,
+    }
+    rows = conn.execute(sql, {**values, **given}, binary=True).fetchall()
     return [_Row(*row) for row in rows]
 
 
@@ -249,6 +277,9 @@ class _Row:
     cosine: float | None
     given: str | None
     pending: str | None
+    turn_of: int | None
+    hits: Sequence[int] | None
+    steps: Sequence[int] | None
 
 
 def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical) -> list[Candidate]:
@@ -264,7 +295,7 @@ def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical) -> list
             overlap = rarity_match(sum(weights[term] for term in terms), whole, sizes[row.key], typical)
         else:
             overlap = len(terms) / max(sizes[row.key], len(weights), 1)
-        proposers = frozenset(legs[row.key])
+        around = tuple(zip(row.hits or (), row.steps or (), strict=True))
         found.append(
             Candidate(
                 row.key,
@@ -274,7 +305,9 @@ def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical) -> list
                 row.importance,
                 overlap,
                 row.cosine,
-                proposers,
+                frozenset((*legs.get(row.key, ()), *("around" for _ in around[:1]))),
+                row.turn_of,
+                around,
             )
         )
     return found
