@@ -1,6 +1,7 @@
 """What keeps two statements apart though their vectors are alike: words that exclude each other, denials, and who does what.
 
-Vectors of sentences hardly tell "into the water" from "out of the water", or who chases whom. The words are general English.
+Vectors of sentences hardly tell "into the water" from "out of the water", or who chases whom. The words are general English:
+what excludes each other is listed here, what is opposite in meaning comes from WordNet.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from isotherm.pipeline.interest import rule_words
+from isotherm.pipeline.interest import antonyms, rule_words
 from isotherm.pipeline.text import words
 
 # Of each group one thing holds at a time: where one statement has one of them and the other another, they are not one.
@@ -37,7 +38,7 @@ _EXCLUSIVE = """
 _PREFIX = re.compile(r"(?:un|dis|in|im|non)(?P<rest>\w{4,})")
 _DENIALS = rule_words.NEGATORS | {"nobody", "nothing", "nowhere", "without"}
 _WORD = re.compile(r"\w+(?:'\w+)?")
-_BY = "by"
+_TURNING = ("by", "which", "who", "whose")
 
 
 def _groups() -> dict[str, frozenset[str]]:
@@ -52,6 +53,25 @@ def _groups() -> dict[str, frozenset[str]]:
 _OTHERS = _groups()
 
 
+def _stem(word: str) -> str:
+    """The stem of a word as texts are split, the word itself when that leaves nothing of it."""
+    return " ".join(words(word)) or word
+
+
+def _antonyms() -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for one, other in antonyms.pairs():
+        left, right = _stem(one), _stem(other)
+        if left != right:
+            found.setdefault(left, set()).add(right)
+            found.setdefault(right, set()).add(left)
+    return {word: frozenset(others) for word, others in found.items()}
+
+
+# By stem: "filling" is the opposite of "emptied".
+_ANTONYMS = _antonyms()
+
+
 @lru_cache(maxsize=4096)
 def said(text: str) -> tuple[str, ...]:
     """The words of a text as they are written, folded."""
@@ -64,7 +84,11 @@ def opposed(left: str, right: str) -> bool:
     only_mine, only_yours = mine - yours, yours - mine
     if any(_OTHERS.get(word, frozenset()) & only_yours for word in only_mine):
         return True
-    return any(_negated(word, only_yours) for word in only_mine) or any(_negated(w, only_mine) for w in only_yours)
+    if any(_negated(word, only_yours) for word in only_mine) or any(_negated(w, only_mine) for w in only_yours):
+        return True
+    left_stems, right_stems = frozenset(words(left)), frozenset(words(right))
+    yours = right_stems - left_stems
+    return any(_ANTONYMS.get(word, frozenset()) & yours for word in left_stems - right_stems)
 
 
 def _negated(word: str, others: frozenset[str]) -> bool:
@@ -81,9 +105,10 @@ def denials(text: str) -> int:
 def swapped(left: str, right: str) -> bool:
     """Whether two statements of the same words begin with another of them, so that somebody else does it.
 
-    A passive turns the order around and says the same: "is eaten by".
+    A passive turns the order around and says the same: "is eaten by"; so does a clause for an adjective: "a dog, which is
+    white".
     """
-    if (_BY in said(left)) != (_BY in said(right)):
+    if any((word in said(left)) != (word in said(right)) for word in _TURNING):
         return False
     mine, yours = words(left), words(right)
     shared = set(mine) & set(yours)

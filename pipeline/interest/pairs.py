@@ -83,7 +83,8 @@ def relate_by_rules(left: Side, right: Side, cosine: float | None) -> Relation:
     if whole.verdict is Verdict.CONTRADICTS:
         return Relation(Link.CONTRADICTS, whole.rule, whole.evidence)
     # A topic is a claim by itself; what a reason adds can hide from the judge that two claims are about one thing.
-    topics = _JUDGE.judge(Statement(left.topic), Statement(right.topic))
+    bare = not (left.reason or right.reason)
+    topics = whole if bare else _JUDGE.judge(Statement(left.topic), Statement(right.topic))
     if topics.verdict is Verdict.CONTRADICTS:
         return Relation(Link.CONTRADICTS, topics.rule, topics.evidence)
     if whole.verdict is Verdict.SAME:

@@ -68,3 +68,10 @@ def test_order_of_the_sides_does_not_matter(left: str, right: str) -> None:
     assert swapped(left, right) == swapped(right, left)
     assert not opposed(left, left)
     assert not swapped(left, left)
+
+
+def test_words_of_opposite_meaning_are_opposed_in_any_form() -> None:
+    assert opposed("somebody cleaned the animal", "somebody is dirtying the animal")
+    assert opposed("running outside", "running indoors")
+    assert opposed("a shallow lake", "deep lakes")
+    assert not opposed("cleaning a shallow lake", "the cleaning of a lake")
