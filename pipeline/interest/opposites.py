@@ -38,7 +38,7 @@ _EXCLUSIVE = """
 _PREFIX = re.compile(r"(?:un|dis|in|im|non)(?P<rest>\w{4,})")
 _DENIALS = rule_words.NEGATORS | {"nobody", "nothing", "nowhere", "without"}
 _WORD = re.compile(r"\w+(?:'\w+)?")
-_BY = "by"
+_TURNING = ("by", "which", "who", "whose")
 
 
 def _groups() -> dict[str, frozenset[str]]:
@@ -105,9 +105,10 @@ def denials(text: str) -> int:
 def swapped(left: str, right: str) -> bool:
     """Whether two statements of the same words begin with another of them, so that somebody else does it.
 
-    A passive turns the order around and says the same: "is eaten by".
+    A passive turns the order around and says the same: "is eaten by"; so does a clause for an adjective: "a dog, which is
+    white".
     """
-    if (_BY in said(left)) != (_BY in said(right)):
+    if any((word in said(left)) != (word in said(right)) for word in _TURNING):
         return False
     mine, yours = words(left), words(right)
     shared = set(mine) & set(yours)

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from isotherm.pipeline.interest.candidates import Candidate, HistPoint, Point
-from isotherm.pipeline.interest.pairs import relate_by_rules
-from isotherm.pipeline.interest.s2 import ClusterResult, Component, cluster
+from isotherm.pipeline.interest.pairs import Relation, Side, relate_by_rules
+from isotherm.pipeline.interest.s2 import ClusterResult, Component, cluster, touching
 
 
 def p(topic: str, *vec: float) -> Point:
@@ -146,3 +147,31 @@ def test_the_order_of_the_points_does_not_matter(
         return {of(c) for c in found.components}, set(queues), {names[i] for i in found.isolated}
 
     assert named(one, range(len(current))) == named(other, order)
+
+
+def test_a_very_large_session_is_searched_for_contradictions_among_what_is_near(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("isotherm.pipeline.interest.s2.COMPARED_WHOLE", 10)
+    monkeypatch.setattr("isotherm.pipeline.interest.s2._NEAREST", 3)
+    asked = []
+
+    def relate(left: Side, right: Side, cosine: float | None) -> Relation:
+        asked.append((left.topic, right.topic))
+        return relate_by_rules(left, right, cosine)
+
+    points = [p(f"thing {n}", *np.eye(20)[n]) for n in range(18)]
+    points += [p("likes dark mode", *np.eye(20)[18]), p("likes light mode", *(np.eye(20)[18] + 0.6 * np.eye(20)[19]))]
+    found = cluster(points, [], relate)
+    assert len(asked) < len(points) * 4
+    assert Component((18, 19), (), tense=True) in found.components
+    assert placed(found) == list(range(20))
+
+
+def test_what_touches_a_stored_point_is_what_the_whole_comparison_finds() -> None:
+    points, history = [p("a", *at(0)), p("b", *at(90)), p("dark mode", *at(180))], [h("h1", *at(10)), h("b", *at(200))]
+    found = touching(points, history, relate_by_rules, known=[(1, history[0].id)], proposed=[])
+    assert found == [(0, history[0].id), (1, history[0].id), (1, history[1].id), (2, history[1].id)]
+    assert cluster(points, history, relate_by_rules, known=found, proposed=()) == cluster(
+        points, history, relate_by_rules, known=[(1, history[0].id)], proposed=[]
+    )
