@@ -302,10 +302,17 @@ def test_brain_w11_a_caller_may_wait_until_the_graph_has_a_write(port: GraphPort
     graph.wait_mirrored(stored.operation_id, timedelta(seconds=20))
     assert uid(1) in port.revisions(NAME)
     runner.join()
-    runner = threading.Timer(0.05, settle)
+    over = threading.Event()
+
+    def keep_settling() -> None:
+        while not over.wait(0.05):
+            settle()
+
+    runner = threading.Thread(target=keep_settling)
     runner.start()
     put_many(KNOWLEDGE, [new(3, "three")], wait_mirrored=timedelta(seconds=20))
     assert uid(3) in port.revisions(NAME)
+    over.set()
     runner.join()
     for late in (
         lambda within: link(KNOWLEDGE, uid(1), uid(3), "about", wait_mirrored=within),
