@@ -12,7 +12,7 @@ from uuid import UUID
 
 import numpy as np
 from arena import Arena, run_steps
-from brain_corpus import Built, Given, build, document_id, made
+from brain_corpus import PARTS, Built, Given, build, document_id, made
 from brain_floors import Bare, Legs, RawInserts, Row
 from brain_graph import graph_searching
 from corpus import zipf
@@ -23,6 +23,7 @@ from isotherm.pipeline import text
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MIRROR
 from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import brain_search, namespaces
@@ -55,7 +56,7 @@ def brain_speed(ground: Arena, *, quick: bool, large: bool = False) -> list[Line
             lines += graph_searching(ground, opened, legs, built, rounds=2 if quick else 5, gated=size == _GATED)
             if size in {_GATED, *_QUICK_SIZES}:
                 lines += writing(opened, conn, built, quick=quick)
-                lines += walking(opened, built.namespace)
+                lines += walking(opened, built)
     return [*lines, *_growth(searches)]
 
 
@@ -213,7 +214,7 @@ def _put(opened: Storage, namespace: Namespace, objects: Sequence[NewObject]) ->
     def act() -> None:
         for at in range(0, len(objects), _BATCH):
             produce_brain.put_many(namespace, objects[at : at + _BATCH])
-        run_steps()
+        run_steps(only=(BRAIN_EMBED, BRAIN_MIRROR))
 
     return timed(act)
 
@@ -224,21 +225,22 @@ def _drained(opened: Storage, namespace: Namespace, objects: Sequence[NewObject]
     for at in range(0, len(objects), batch):
         produce_brain.put_many(namespace, objects[at : at + batch])
     before = fetch_all(_MIRRORED)[0][0]
-    taken = timed(run_steps)
+    taken = timed(lambda: run_steps(only=(BRAIN_MIRROR,)))
     if fetch_all(_MIRRORED)[0][0] - before != len(objects):
         raise RuntimeError("the mirror did not write every object")
     return taken
 
 
-def walking(opened: Storage, namespace: Namespace, *, nodes: int = 400, degree: int = 5) -> list[Line]:
+def walking(opened: Storage, built: Built, *, nodes: int = 400, degree: int = 5) -> list[Line]:
     """An expand of three hops with a budget of 64 objects asked, and the statements it takes."""
     rng = np.random.default_rng(1)
-    ids = [document_id(namespace, n) for n in range(1, min(nodes, _documents()) + 1)]
+    namespace = built.namespace
+    ids = [document_id(namespace, n) for n in range(min(nodes, len(built.keys) // PARTS))]
     for n, source in enumerate(ids):
         for target in rng.choice(len(ids), degree, replace=False).tolist():
             if target != n:
                 produce_brain.link(namespace, source, ids[target], "related")
-    run_steps()
+    run_steps(only=(BRAIN_MIRROR,))
     statements, taken = [], []
     for seed in ids[:40]:
         with _counting() as told:
@@ -250,10 +252,6 @@ def walking(opened: Storage, namespace: Namespace, *, nodes: int = 400, degree: 
              note=f"PostgreSQL's graph, {len(ids)} objects with {degree} edges each, at most 64 objects asked; the most of 40; "
              f"p50 {figures.p50 * 1000:.1f} ms, p95 {figures.p95 * 1000:.1f} ms"),
     ]  # fmt: skip
-
-
-def _documents() -> int:
-    return int(fetch_all("SELECT count(*) FROM brain_objects WHERE kind = 'document'")[0][0])
 
 
 def _expand(opened: Storage, namespace: Namespace, seed: UUID) -> None:
