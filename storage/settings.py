@@ -133,6 +133,12 @@ class Settings(BaseSettings):
     chat_url: str | None = Field(None, description="Base URL of an OpenAI-compatible chat server")
     chat_key: SecretStr | None = Field(None, description="Key of the chat server")
     chat_model: str | None = Field(None, description="Name of the chat model on the server")
+    reranker: Literal["none", "http"] = Field(
+        "none", description="Who orders the best of a search or recall once more: nobody, or a server"
+    )
+    reranker_url: str | None = Field(None, description="Base URL of a server with a rerank endpoint")
+    reranker_key: SecretStr | None = Field(None, description="Key of the reranker's server")
+    reranker_model: str | None = Field(None, description="Name of the reranker on the server")
     graph: Literal["postgres", "helix"] = Field(
         "postgres", description="Where edges are walked and objects searched: PostgreSQL, or HelixDB (extra `helix`)"
     )

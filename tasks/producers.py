@@ -140,14 +140,18 @@ def recall(
     budget: RecallBudget | None = None,
     weights: RecallWeights | None = None,
     touch: bool | Touch = Touch.RELEVANT,
+    newest_first: bool = True,
 ) -> Recall:
     """The records of a namespace, or of a bank with all or the listed sessions, that matter most for a query.
 
-    Reads in this process: no worker takes part. Raises: TransientError when PostgreSQL cannot be reached.
+    Reads in this process: no worker takes part. Args: newest_first: whether a statement comes before an older one that it
+    renews. Raises: TransientError when PostgreSQL cannot be reached.
     """
     listed = None if sessions is None else tuple(sessions)
     where = Scope(namespace=scope) if isinstance(scope, Namespace) else Scope(bank=scope, sessions=listed)
-    return storage.open().tier.recall(where, query, budget=budget, weights=weights, touch=touch)
+    return storage.open().tier.recall(
+        where, query, budget=budget, weights=weights, touch=touch, newest_first=newest_first
+    )
 
 
 def reconcile(namespace: Namespace, policy: Policy | None = None) -> Accepted:

@@ -46,7 +46,7 @@ Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer
 
 _WAIT_S = 60.0
 TIER_COLORS = {Tier.HOT: "red", Tier.WARM: "yellow", Tier.COLD: "blue"}
-_AWAY = {"touches": "Redis is away", "vectors": "the embedder did not answer"}
+_AWAY = {"touches": "Redis is away", "vectors": "the embedder did not answer", "rerank": "the reranker did not answer"}
 
 
 def remember(
@@ -136,7 +136,11 @@ def recall_json(answer: Recall) -> dict[str, Any]:
                     "cosine": item.score.cosine,
                     "recency": item.score.recency,
                     "importance": item.score.importance,
+                    "shares": item.score.shares,
+                    "renewal": item.score.renewal,
+                    "relevance": item.score.relevance,
                 },
+                "renewed_by": item.renewed_by,
                 "found_by": item.legs,
             }
             for item in answer.items
@@ -162,6 +166,8 @@ def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
             highlight=False,
         )
         out.print(Padding(clip(item.record.text, width), (0, 0, 0, 4)), highlight=False)
+        if item.renewed_by is not None:
+            out.print(f"    [dim]said anew in {clip(item.renewed_by, 60)}[/dim]", highlight=False)
     if not answer.items:
         out.print("  nothing is remembered here")
     for part in answer.degraded:
