@@ -221,9 +221,9 @@ class TierMemory:
             rows = seen.rows([s.candidate.key for s in chosen])
         ids = {s.candidate.key: s.candidate.id for s in ranked}
         items = [
-            Recalled(rows[s.candidate.key], s.parts, s.candidate.legs, ids.get(renewed.get(s.candidate.key, -1)))
+            Recalled(row, s.parts, s.candidate.legs, ids.get(renewed.get(s.candidate.key, -1)), s.candidate.key)
             for s in chosen
-            if s.candidate.key in rows
+            if (row := rows.get(s.candidate.key)) is not None
         ]
         mode = Touch.of(touch)
         wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and mode.counts(s.parts)]

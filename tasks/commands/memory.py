@@ -18,6 +18,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.packing import Packed
 from isotherm.pipeline.tier.ranking import ScoreParts
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import namespaces
@@ -97,6 +98,12 @@ def recall(
     tenant: Tenant = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many records.")] = 10,
     touch: Annotated[bool, typer.Option(help="Count this as an access of what it finds.")] = True,
+    context: Annotated[
+        int | None, typer.Option("--context", min=1, help="One text for a prompt instead, of so many tokens at most.")
+    ] = None,
+    window: Annotated[
+        int, typer.Option("--window", min=0, max=20, help="Turns before and after each hit in that text.")
+    ] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Recall what matters for a query, over all sessions of an agent or one; the answer is in order of time."""
@@ -108,6 +115,10 @@ def recall(
             print_json([_tail_json(r) for r in newest]) if as_json else out.print(_tail_table(newest))
             return
         scope = namespace.bank if session is None else namespace
+        if context is not None:
+            packed = producers.recall_context(scope, query, tokens=context, window=window, limit=limit, touch=touch)
+            print_json(_packed_json(packed)) if as_json else show_packed(packed)
+            return
         answer = producers.recall(scope, query, budget=RecallBudget(total=limit), touch=touch)
         if as_json:
             print_json(recall_json(answer))
@@ -146,6 +157,30 @@ def recall_json(answer: Recall) -> dict[str, Any]:
             for item in answer.items
         ],
     }
+
+
+def _packed_json(packed: Packed) -> dict[str, Any]:
+    return {
+        "text": packed.text,
+        "tokens": packed.tokens,
+        "records": [
+            {"id": r.id, "session": r.namespace.session, "created_at": r.created_at, "found": r.id in packed.hits}
+            for r in packed.records
+        ],
+        "left_out": packed.left_out,
+        "degraded": packed.degraded,
+        "truncated": packed.truncated,
+    }
+
+
+def show_packed(packed: Packed) -> None:
+    """Print a text for a prompt as it is; what it lacks goes to standard error."""
+    if packed.text:
+        sys.stdout.write(f"{packed.text}\n")
+    if packed.left_out:
+        err.print(f"[yellow]{packed.left_out} more had no room[/yellow]")
+    for part in packed.degraded:
+        err.print(f"[yellow]without {part}: {_AWAY[part]}[/yellow]")
 
 
 def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
