@@ -165,6 +165,16 @@ class CompositeStore:
             self._drop(namespace, wanted, self._body_of(row))
         return gone
 
+    def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
+        """Remove a record that was read, and its body, False when it has changed."""
+        namespace = checked(namespace)
+        with self._stripes.of(namespace, old.id):
+            row = self._index.get(namespace, old.id)
+            if row is None or not self._is(row, old) or not self._index.evict(namespace, row):
+                return False
+            self._drop(namespace, old.id, self._body_of(row))
+        return True
+
     def namespaces(self) -> Sequence[Namespace]:
         """Every namespace of the index. Raises: RejectedError when the index cannot tell."""
         listing = getattr(self._index, "namespaces", None)

@@ -109,11 +109,22 @@ class MemoryStore:
         """Remove a record; with its last one the namespace is gone too."""
         namespace, wanted = checked(namespace), checked_id(record_id)
         with self._lock:
+            return self._remove(namespace, wanted)
+
+    def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
+        """Remove a record that was read, False when that has changed."""
+        namespace = checked(namespace)
+        with self._lock:
             shelf = self._shelves.get(namespace)
-            if shelf is None or not shelf.remove(wanted):
-                return False
-            if not shelf.rows:
-                del self._shelves[namespace]
+            known = None if shelf is None else shelf.rows.get(old.id)
+            return known == old and self._remove(namespace, old.id)
+
+    def _remove(self, namespace: Namespace, record_id: str) -> bool:
+        shelf = self._shelves.get(namespace)
+        if shelf is None or not shelf.remove(record_id):
+            return False
+        if not shelf.rows:
+            del self._shelves[namespace]
         return True
 
     def namespaces(self) -> Sequence[Namespace]:

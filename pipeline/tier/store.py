@@ -141,6 +141,13 @@ class Store(Protocol):
         """Remove a record; False when there is none."""
         ...
 
+    def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
+        """Remove a record only if what is stored under its id still equals `old`, however many processes write.
+
+        Returns: False when something else is there, or nothing; then nothing was removed.
+        """
+        ...
+
 
 def checked(namespace: Namespace) -> Namespace:
     """Return the namespace, whose parts may not have been checked. Raises RejectedError as `Namespace.of` does."""

@@ -46,9 +46,7 @@ class Writer:
     def remove(self, owner: Namespace, record_id: str, *, only: StoredRecord | None = None) -> bool:
         """Remove a record; False when there is none. Args: only: remove it only if it still is this one."""
         with self._stripes.of(owner, record_id):
-            if only is not None and self._store.get(owner, record_id) != only:
-                return False
-            return self._store.delete(owner, record_id)
+            return self._store.delete(owner, record_id) if only is None else self._store.evict(owner, only)
 
 
 def existing(record: StoredRecord | None) -> StoredRecord:

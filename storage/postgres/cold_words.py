@@ -1,15 +1,14 @@
 """The words of cold records: a row for each, under an inverted index, in a fraction of the room that postings take.
 
-A word stands there with its bank before it, so that a search reads its own bank's entries only, and a record's namespace is
-an entry too, so that a word is searched within a session at the cost of the rarer of both. A quarter of a query's false
-matches would take some billion different words in a bank; they could misplace a candidate of that bank, no more.
+A word stands there with its bank before it, so that a search reads entries of its own bank only. A record's namespace is an
+entry too, so that a search within a session is as cheap as the rarer of word and session.
 """
 
 from __future__ import annotations
 
 from isotherm.storage.postgres.namespaces import Scope, bank_id, namespace_ids, predicate
 
-# Half of a word's number is enough within a bank.
+# Half of a word's number is enough within a bank: a false match could misplace a candidate of that bank, no more.
 _WORD = "(({bank})::bigint << 32 | ({term} & 4294967295))"
 
 

@@ -55,13 +55,14 @@ SELECT 'size', 0, ARRAY(SELECT least(sum(d.records), %(counted)s)::bigint FROM t
 
 # Each word of the query with the newest records that have it, and with cold ones as far as these are fewer than the quota.
 _WORDS = """
-SELECT 'word', q.term, ARRAY(SELECT p.record_key FROM ({forms} LIMIT %(per_word)s) AS p {on_tiers})
+SELECT 'word', q.term, ARRAY(SELECT p.record_key FROM (
+    SELECT f.record_key FROM ({forms}) AS f LIMIT %(per_word)s) AS p {on_tiers})
 FROM unnest(%(terms)s::bigint[]) AS q (term)"""
 _POSTINGS = """(
     SELECT p.record_key FROM tier_postings AS p WHERE {postings} AND p.term = q.term
     ORDER BY p.namespace_id DESC, p.record_key DESC LIMIT %(per_word)s)"""
-_COLD = """
-    SELECT c.record_key FROM cold_words AS c WHERE {cold}"""
+_COLD = """(
+    SELECT c.record_key FROM cold_words AS c WHERE {cold})"""
 
 # With a tier switched off its records must not use up the quota; with all of them on the look at each row is spared.
 _ON_TIERS = "JOIN tier_records AS t ON t.key = p.record_key AND t.tier = ANY(%(tiers)s)"
@@ -88,7 +89,8 @@ SELECT r.key, r.id, r.tier, r.created_at, r.importance, coalesce(cardinality(c.w
 FROM ({wanted}) AS k (key) CROSS JOIN LATERAL (
     SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.tier = ANY(%(tiers)s) LIMIT 1) AS r
 LEFT JOIN LATERAL (
-    SELECT c.words FROM cold_words AS c WHERE c.record_key = r.key AND (r.tier = 1 OR NOT r.indexed)) AS c ON true {vectors} {beside}"""
+    SELECT c.words FROM cold_words AS c WHERE c.record_key = r.key AND (r.tier = 1 OR NOT r.indexed) LIMIT 1) AS c
+    ON true {vectors} {beside}"""
 _WANTED = "SELECT unnest(%(keys)s::bigint[])"
 _TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, near.hits, near.steps"
 _BESIDE = """LEFT JOIN (

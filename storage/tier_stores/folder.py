@@ -125,11 +125,26 @@ class FolderStore:
                 files.remove(damaged)
             if known is None:
                 return False
-            writer.drop(namespace, record_id)
-            chores = [Chore(_place(known.file), None)]
-            writer.add_chores(*chores)
+            chores = self._drop(writer, namespace, known)
         self._do(chores)
         return True
+
+    def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
+        """Remove a record that was read, False when that has changed; other processes wait for the index."""
+        namespace, record_id = checked(namespace), checked_id(old.id)
+        with files.translated(), self._index.writing() as writer:
+            known = self._begin(writer).find(namespace, record_id)
+            if known is None or not self._is(namespace, known, old):
+                return False
+            chores = self._drop(writer, namespace, known)
+        self._do(chores)
+        return True
+
+    def _drop(self, writer: Writer, namespace: Namespace, known: Row) -> Sequence[Chore]:
+        writer.drop(namespace, known.id)
+        chores = [Chore(_place(known.file), None)]
+        writer.add_chores(*chores)
+        return chores
 
     def _write(self, writer: Writer, namespace: Namespace, record: StoredRecord, known: Row | None) -> Sequence[Chore]:
         file = f"{_hash(namespace, record.id)}.{secrets.token_hex(8)}"

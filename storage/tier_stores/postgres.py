@@ -138,13 +138,19 @@ class PostgresStore:
 
     def delete(self, namespace: Namespace, record_id: str) -> bool:
         """Remove a record with all that hangs on it."""
-        namespace, record_id = checked(namespace), checked_id(record_id)
+        return self._remove(checked(namespace), checked_id(record_id), lambda _: True)
+
+    def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
+        """Remove a record that was read, False when that has changed; its row is locked in between."""
+        return self._remove(checked(namespace), checked_id(old.id), lambda row: row.equals(old))
+
+    def _remove(self, namespace: Namespace, record_id: str, wanted: Callable[[Row], bool]) -> bool:
         if namespaces.find(namespace) is None:
             return False
 
         def remove(conn: Connection, place: Place) -> bool:
             row = tier_rows.lock(conn, place, record_id)
-            return row is not None and tier_rows.delete(conn, row)
+            return row is not None and wanted(row) and tier_rows.delete(conn, row)
 
         return self._change(namespace, remove)
 

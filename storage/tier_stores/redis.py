@@ -38,15 +38,13 @@ redis.call('HSET', KEYS[2], ARGV[1], ARGV[4])
 redis.call('ZADD', KEYS[3], 0, ARGV[4])
 return 1"""
 
-# KEYS bodies, entries, order, aside; ARGV id, mark of the body to set aside ('' to remove all there is)
+# KEYS bodies, entries, order, aside; ARGV id, mark of the body to remove ('' to remove all there is), whether to set it aside
 _REMOVE = f"""
 if ARGV[2] == '' then redis.call('HDEL', KEYS[4], ARGV[1]) end
 local now = redis.call('HGET', KEYS[1], ARGV[1])
 if not now then return 0 end
-if ARGV[2] ~= '' then
-    if string.sub(now, 1, {_MARK_BYTES}) ~= ARGV[2] then return 0 end
-    redis.call('HSET', KEYS[4], ARGV[1], now)
-end
+if ARGV[2] ~= '' and string.sub(now, 1, {_MARK_BYTES}) ~= ARGV[2] then return 0 end
+if ARGV[3] == '1' then redis.call('HSET', KEYS[4], ARGV[1], now) end
 local entry = redis.call('HGET', KEYS[2], ARGV[1])
 if entry then redis.call('ZREM', KEYS[3], entry) end
 redis.call('HDEL', KEYS[2], ARGV[1])
@@ -142,9 +140,17 @@ class RedisStore:
 
     def delete(self, namespace: Namespace, record_id: str) -> bool:
         """Remove a record."""
+        return self._gone(checked(namespace), checked_id(record_id), b"")
+
+    def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
+        """Remove a record that was read, False when that has changed; the script compares its mark."""
         namespace = checked(namespace)
+        known, mark = self._read(namespace, old.id)
+        return known is not None and known == old and self._gone(namespace, old.id, mark)
+
+    def _gone(self, namespace: Namespace, record_id: str, mark: bytes) -> bool:
         with translated():
-            gone = bool(self._remove(keys=self._keys(namespace), args=[checked_id(record_id), ""]))
+            gone = bool(self._remove(keys=self._keys(namespace), args=[record_id, mark, "0"]))
             if gone and not self.count(namespace, self._level):
                 self._client.srem(self._names, name_of(namespace))
                 if self.count(namespace, self._level):  # a writer came between
@@ -188,7 +194,7 @@ class RedisStore:
         except DamagedError as error:
             keys = self._keys(namespace)
             with translated():
-                self._remove(keys=keys, args=[record_id, body[:_MARK_BYTES]])
+                self._remove(keys=keys, args=[record_id, body[:_MARK_BYTES], "1"])
             self._faults.add(Damaged(namespace, record_id, keys[3], str(error)))
             return None
 

@@ -119,12 +119,30 @@ class S3Store:
         if found.record is None:
             return False
         self._objects.delete([_key(namespace, record_id)])
-        self._objects.delete([_name(namespace, found.record, found.mark)])
+        self._unname(namespace, found.record, found.mark)
+        return True
+
+    def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
+        """Remove a record that was read, False when that has changed.
+
+        Not every server deletes on a condition, but all that this store works with write on one: a void object stays.
+        """
+        namespace = checked(namespace)
+        found = self._find(namespace, old.id)
+        if found.record is None or found.etag is None or found.record != old:
+            return False
+        if self._objects.replace(_key(namespace, old.id), b"", found.etag) is None:
+            return False
+        self._unname(namespace, found.record, found.mark)
+        return True
+
+    def _unname(self, namespace: Namespace, record: StoredRecord, mark: str) -> None:
+        """Remove the name of a record that is gone, and after the last one the namespace."""
+        self._objects.delete([_name(namespace, record, mark)])
         if not self._has_records(namespace):
             self._objects.delete([_NAMESPACES + namespace.key.hex()])
             if self._has_records(namespace):  # a writer came between
                 self._note(namespace)
-        return True
 
     def namespaces(self) -> Sequence[Namespace]:
         """Every namespace that has records; an object is read for each."""

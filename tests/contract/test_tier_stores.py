@@ -334,6 +334,41 @@ def test_concurrent_changes_by_swap_lose_nothing(store: Store) -> None:
     assert ids(store) == ["r1"]
 
 
+def test_evicted_is_only_what_was_read(store: Store) -> None:
+    first = put(store, record("a"))
+    put(store, record("b"))
+    second = store.swap(NS, first, replace(first, access_count=1))
+    assert second is not None
+    assert store.evict(NS, first) is False
+    assert store.get(NS, "a") == second
+    assert store.evict(NS, second) is True
+    assert store.evict(NS, second) is False
+    assert (store.get(NS, "a"), ids(store), store.count(NS, tier_of(store))) == (None, ["b"], 1)
+    again = put(store, record("a", "again"))
+    assert store.evict(NS, first) is False
+    assert store.get(NS, "a") == again
+    assert ids(store) == ["a", "b"]
+
+
+def test_of_an_eviction_and_a_change_at_once_one_is_done(store: Store) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        for n in range(8):
+            read = put(store, record("a", f"round {n}"))
+            start = threading.Barrier(2)
+
+            def gone(read: StoredRecord = read, start: threading.Barrier = start) -> bool:
+                start.wait()
+                return store.evict(NS, read)
+
+            def changed(read: StoredRecord = read, start: threading.Barrier = start) -> StoredRecord | None:
+                start.wait()
+                return store.swap(NS, read, replace(read, content="changed"))
+
+            evicted, swapped = threads.submit(gone), threads.submit(changed)
+            assert evicted.result() is (swapped.result() is None)
+            assert store.get(NS, "a") == swapped.result()
+
+
 def test_concurrent_put_and_delete_leave_all_views_agreeing(store: Store) -> None:
     names = ["a", "b", "c"]
     start = threading.Barrier(6)

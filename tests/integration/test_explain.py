@@ -48,7 +48,11 @@ SELECT s.id, s.bank_id, 'r' || n, CASE WHEN n % 10 < 9 THEN 'text' END, sha256('
        CASE WHEN n % 50 = 0 THEN n END, CASE WHEN n % 50 = 0 THEN 1 ELSE 0 END, now() - n * interval '1 minute',
        now() - n * interval '1 minute', 4, ARRAY[n % 500, 1000 + n % 7, 5000 + n], n % 1000 <> 0
 FROM namespaces AS s, generate_series(1, CASE WHEN s.agent = 'large' THEN 100000 ELSE 40 END) AS n;
-INSERT INTO tier_postings (bank_id, term, record_key, namespace_id) SELECT r.bank_id, t, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS t;
+INSERT INTO tier_postings (bank_id, term, record_key, namespace_id) SELECT r.bank_id, t, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS t WHERE r.tier > 1;
+INSERT INTO cold_words (record_key, bank_id, namespace_id, words)
+SELECT key, bank_id, namespace_id, -namespace_id || ARRAY(SELECT (bank_id << 32) | t FROM unnest(terms) AS t)
+FROM tier_records WHERE tier = 1;
+UPDATE tier_records SET terms = '{}' WHERE tier = 1;
 INSERT INTO operations (id, kind, trace_id, state, finished_at)
 SELECT gen_random_uuid(), 'tier.remember', gen_random_uuid(), CASE WHEN n % 100 = 0 THEN 'running' ELSE 'done' END,
        CASE WHEN n % 100 > 0 THEN now() END FROM generate_series(1, 20000) AS n;
@@ -117,7 +121,7 @@ def test_recall_proposes_from_indexes(
         assert conn.scanned() == set()
         assert "tier_records_unindexed" in conn.indexes()
         if scope is SCOPES["large namespace"]:
-            assert {"tier_postings_pkey", "tier_records_newest"} <= conn.indexes()
+            assert {"tier_postings_pkey", "cold_words_by_word", "tier_records_newest"} <= conn.indexes()
 
 
 def test_one_record_is_read_by_its_id(filled: str) -> None:

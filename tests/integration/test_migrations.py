@@ -6,11 +6,17 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from inprocess import words_in_cold
 from psycopg import sql
 
+from isotherm.pipeline import text
 from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.pipeline.identity import Bank
+from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import migrate as module
 from isotherm.storage.postgres.migrate import Migration, declared, migrate, pending
+from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.tier_candidates import Quotas, candidates
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +81,46 @@ def test_database_of_an_earlier_version_ends_where_a_fresh_one_does(
         monkeypatch.setattr(module, "declared", lambda count=count: everything[:count])
         assert [m.number for m in migrate(empty)] == [count]
     assert schema(empty) == schema(dsn)
+
+
+_EARLIER = """
+INSERT INTO banks (agent) VALUES ('atlas'), ('other');
+INSERT INTO namespaces (bank_id, scope, agent, session) SELECT id, 'session', agent, 's' FROM banks;
+INSERT INTO tier_records (namespace_id, bank_id, id, content, content_sha256, summary, importance, tier, value_log,
+    created_at, last_access_at, size_bytes, terms, indexed)
+SELECT n.id, n.bank_id, t.id, CASE WHEN t.tier > 1 THEN 'text' END, sha256('text'), CASE WHEN t.tier = 1 THEN 'text' END,
+    0.5, t.tier, 0, now(), now(), 4, t.terms, true
+FROM namespaces AS n, (VALUES ('warm', 2, %(kelp)s::bigint[]), ('cold', 1, %(both)s), ('mute', 1, '{}')) AS t (id, tier, terms);
+INSERT INTO tier_postings (bank_id, term, record_key, namespace_id)
+SELECT r.bank_id, u.term, r.key, r.namespace_id FROM tier_records AS r, unnest(r.terms) AS u (term)"""
+
+
+def test_words_of_cold_records_are_found_after_they_took_their_new_form(
+    empty: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    everything = declared()
+    monkeypatch.setattr(module, "declared", lambda: everything[:12])
+    migrate(empty)
+    kelp, both = text.terms("kelp"), text.terms("kelp forest")
+    with psycopg.ClientCursor(psycopg.connect(empty, autocommit=True)) as cursor:
+        cursor.execute(_EARLIER, {"kelp": kelp, "both": both})
+        cursor.connection.close()
+    monkeypatch.setattr(module, "declared", lambda: everything)
+    migrate(empty)
+    with psycopg.connect(empty) as conn:
+        rows = conn.execute(
+            """SELECT r.id, r.terms, c.words, c.bank_id, c.namespace_id, ARRAY(SELECT p.term FROM tier_postings AS p
+               WHERE p.record_key = r.key ORDER BY 1) FROM tier_records AS r LEFT JOIN cold_words AS c ON c.record_key = r.key
+               JOIN banks AS b ON b.id = r.bank_id WHERE b.agent = 'atlas' ORDER BY r.id"""
+        ).fetchall()
+        [_, _, words, bank, namespace, _] = rows[0]
+        assert [(row[0], row[1], row[5]) for row in rows] == [("cold", [], []), ("mute", [], []), ("warm", kelp, kelp)]
+        assert sorted(words) == words_in_cold(bank, namespace, both)
+        assert [row[2] for row in rows[1:]] == [None, None]
+        for query, wanted in (("forest", {"cold"}), ("kelp", {"cold", "warm"}), ("moss", set())):
+            found = candidates(conn, Scope(bank=Bank(None, "atlas")), query, list(Tier), Quotas(0, 10)).candidates
+            assert {one.id for one in found} == wanted
+            assert all(one.overlap > 0 for one in found)
 
 
 def test_four_at_once_apply_each_migration_once(empty: str) -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,10 +12,12 @@ from inprocess import drive
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
-from isotherm.pipeline.tier.records import NewRecord
-from isotherm.storage.postgres import namespaces
+from isotherm.pipeline.tier.plan import Move
+from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
+from isotherm.storage.postgres import namespaces, tier_candidates, tier_move
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.storage.postgres.tier_candidates import Quotas
 from isotherm.tasks import producers
 
 if TYPE_CHECKING:
@@ -46,6 +49,23 @@ def remember(namespace: Namespace) -> str:
     return f"kelp of {name}"
 
 
+def by_words(scope: Namespace | Bank) -> set[str | None]:
+    """What the index of words proposes alone."""
+    within = Scope(bank=scope) if isinstance(scope, Bank) else Scope(namespace=scope)
+    with connection() as conn:
+        found = tier_candidates.candidates(conn, within, "kelp", list(Tier), Quotas(recent=0, lexical=50)).candidates
+        keys = [one.key for one in found if one.overlap > 0]
+        return {text for (text,) in conn.execute("SELECT summary FROM tier_records WHERE key = ANY(%s)", (keys,))}
+
+
+def send_cold() -> None:
+    """Every record, out of hot or warm."""
+    rows = fetch_all("SELECT key, version, tier FROM tier_records WHERE tier > 1 ORDER BY key")
+    moves = [Move(key, version, Tier.from_rank(rank), Tier.COLD, Reason.CAPACITY) for key, version, rank in rows]
+    with connection() as conn:
+        assert len(tier_move.archive(conn, uuid4(), moves, {}, min_bytes=1_000).moves) == len(moves)
+
+
 def said(scope: Namespace | Bank, query: str = "kelp", sessions: list[str] | None = None) -> set[str | None]:
     return {i.record.content for i in producers.recall(scope, query, sessions=sessions, touch=False).items}
 
@@ -71,6 +91,11 @@ def test_tier_x22_records_are_seen_from_their_own_namespace_and_bank_only(
         if namespace.session is not None:
             same = {t for other, t in of_bank.items() if other.session == namespace.session}
             assert said(namespace.bank, sessions=[namespace.session]) == same
+    if indexed:
+        send_cold()
+        for namespace, text in texts.items():
+            assert by_words(namespace) == {text}
+            assert by_words(namespace.bank) == {t for n, t in texts.items() if n.bank == namespace.bank}
 
 
 def test_bank_with_no_sessions_listed_sees_nothing(memory: Storage) -> None:
