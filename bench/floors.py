@@ -188,15 +188,23 @@ class Inserts:
     SELECT 1, 1, u.id, u.content, sha256(u.content::bytea), 'user', 0.5, 3, 0, now(), now(), length(u.content)
     FROM unnest(%s::text[], %s::text[]) AS u (id, content)"""
 
-    def __init__(self, conn: Bare) -> None:
+    _COPY = """
+    INSERT INTO floor_records OVERRIDING SYSTEM VALUE SELECT * FROM tier_records;
+    SELECT setval(pg_get_serial_sequence('floor_records', 'key'), (SELECT max(key) FROM floor_records));
+    ANALYZE floor_records"""
+
+    def __init__(self, conn: Bare, *, filled: bool = False) -> None:
+        """Args: filled: the copy has the product's rows too, so that its indexes are as deep."""
         self._conn = conn
         self._next = 0
         conn.execute("CREATE TABLE floor_records (LIKE tier_records INCLUDING ALL)")
+        if filled:
+            conn.execute(self._COPY)
 
     def insert(self, contents: Sequence[str]) -> None:
         """One statement, one commit."""
         self._next += 1
-        self._conn.execute(self._INSERT, ([f"{self._next}-{n}" for n in range(len(contents))], list(contents)))
+        self._conn.execute(self._INSERT, ([f"f{self._next}-{n}" for n in range(len(contents))], list(contents)))
 
 
 class Updates:

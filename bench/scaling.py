@@ -6,46 +6,27 @@ import gc
 import resource
 import statistics
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from arena import Arena
-from corpus import chat_text
+from filling import fill, made
 from floors import Bare, Inserts, SpecLoop, Updates
 from measure import Line, alternate, quantile, timed
 from moving import one_pass
+from writing import against_inserts
 
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.heat import DECAY_PER_SECOND, EPOCH_SECONDS
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.pipeline.tier.records import NewRecord
-from isotherm.storage.postgres import namespaces, tier_plan
+from isotherm.storage.postgres import tier_plan
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import producers
 
 _SPREAD = 1_000
 _MOVED = 2_000
-_BATCH = 100
 _LOOPED = 20
 _HOT, _WARM = 3, 2
-
-# Finished rows, as remembering and indexing leave them, a hundredth of a second apart, so that none is due by its age; the
-# newest ones are in the upper tiers.
-_FILL = f"""
-INSERT INTO tier_records (namespace_id, bank_id, id, content, summary, content_sha256, role, importance, tier, value_log,
-                          created_at, last_access_at, size_bytes, indexed)
-SELECT p.namespace_id, p.bank_id, 'r' || p.n, CASE WHEN p.tier > 1 THEN p.said END, CASE WHEN p.tier = 1 THEN p.said END,
-       sha256(p.said::bytea), 'user', 0.7, p.tier,
-       {DECAY_PER_SECOND!r}::float8 * (extract(epoch FROM p.at)::float8 - {EPOCH_SECONDS}) + ln(0.7), p.at, p.at, length(p.said), true
-FROM (
-    SELECT g.n, (%(namespaces)s::bigint[])[1 + g.n %% %(count)s] AS namespace_id, %(bank)s::bigint AS bank_id,
-           now() - g.n * interval '10 milliseconds' AS at,
-           CASE WHEN g.n / %(count)s < %(hot)s THEN 3 WHEN g.n / %(count)s < %(warm)s THEN 2 ELSE 1 END AS tier,
-           'Caroline: I went to the harbor on day ' || g.n || ' and saw ' || g.n %% 97 || ' boats come in, then we talked about it' AS said
-    FROM generate_series(%(start)s::bigint, %(stop)s::bigint - 1) AS g (n)) AS p"""  # noqa: S608 - joined from constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +61,9 @@ def scale(ground: Arena, *, quick: bool, large: bool) -> list[Line]:
 
 def _at(ground: Arena, size: int, rounds: int) -> tuple[_Measured, list[Line]]:
     with ground.fresh(), ground.bare() as conn:
-        hot, settled = _namespaces("hot", 1), _namespaces("settled", 1)
-        _fill(conn, hot, size, hot=size, warm=size)
-        _fill(conn, settled, size, hot=50, warm=550)
+        hot, settled = made("hot", 1), made("settled", 1)
+        fill(conn, hot, size, hot=size, warm=size)
+        fill(conn, settled, size, hot=50, warm=550)
         ground.tidy("tier_records", "tier_depth")
         resident = _resident()
         roomy = Policy(hot_capacity=2 * size)
@@ -93,13 +74,20 @@ def _at(ground: Arena, size: int, rounds: int) -> tuple[_Measured, list[Line]]:
             _ms(f"{size:,} in one namespace: nothing due, all hot", all_hot, gate=0.05),
             _ms(f"{size:,} in one namespace: nothing due, 50 hot, 500 warm, the rest cold", quiet, gate=0.05),
             of_moves,
-            _written(ground, conn, size, rounds),
+            *against_inserts(
+                ground,
+                Inserts(conn, filled=True),
+                Namespace.of("bench-hot", "s0"),
+                "scale",
+                f"{size:,} in one namespace: remember",
+                rounds,
+            ),
             *_looped(conn, hot[0], size),
         ]
         grown = _resident() - resident
     with ground.fresh(), ground.bare() as conn:
-        many = _namespaces("many", _SPREAD)
-        _fill(conn, many, size, hot=50, warm=550)
+        many = made("many", _SPREAD)
+        fill(conn, many, size, hot=50, warm=550)
         ground.tidy("tier_records", "tier_depth", "namespaces")
         spread = _quiet(many[7], Policy(), rounds * 5)
         conn.execute("UPDATE namespaces SET due_at = now() WHERE id % 100 = 0")
@@ -117,17 +105,6 @@ def _ms(name: str, seconds: float, gate: float | None = None) -> Line:
     limit = None if gate is None else gate * 1000
     return Line("scale", name, seconds * 1000, "ms", "lower", floor=limit, gate=None if gate is None else 1.0,
                 note="" if gate is None else f"floor: the limit of {limit:.0f} ms; median of passes, asked for, planned and settled")  # fmt: skip
-
-
-def _namespaces(name: str, count: int) -> list[Place]:
-    return [namespaces.resolve(Namespace.of(f"bench-{name}", f"s{n}")) for n in range(count)]
-
-
-def _fill(conn: Bare, places: Sequence[Place], size: int, *, hot: int, warm: int, chunk: int = 100_000) -> None:
-    values = {"namespaces": [p.namespace_id for p in places], "count": len(places), "bank": places[0].bank_id}
-    for start in range(0, size, chunk):
-        span = {"start": start, "stop": min(size, start + chunk)}
-        conn.execute(_FILL, {**values, **span, "hot": hot, "warm": warm})
 
 
 def _quiet(place: Place, policy: Policy, count: int) -> float:
@@ -171,36 +148,6 @@ def _moved(ground: Arena, conn: Bare, place: Place, size: int, rounds: int) -> t
         "scale", f"{size:,} in one namespace: per moved record / bare UPDATE", "p50", gate=5.0, note=note
     )
     return statistics.median(f.p50 for f in compared.ours), line
-
-
-def _written(ground: Arena, conn: Bare, size: int, rounds: int) -> Line:
-    """Batches remembered beside what is there, against raw multi-row INSERT of finished rows."""
-    inserts, namespace, at = Inserts(conn), Namespace.of("bench-hot", "s0"), [size]
-
-    def texts() -> list[str]:
-        at[0] += _BATCH
-        return [chat_text(n) for n in range(at[0] - _BATCH, at[0])]
-
-    def floor() -> list[float]:
-        prepared = [texts() for _ in range(10)]
-        return [timed(lambda: inserts.insert(prepared.pop())) for _ in range(10)]
-
-    def ours() -> list[float]:
-        ground.empty_queues("db")
-        now = datetime.now(UTC)
-        prepared = [
-            [NewRecord(f"w{at[0]}-{n}", t, now + timedelta(microseconds=n), "user") for n, t in enumerate(texts())]
-            for _ in range(10)
-        ]
-        begun = time.perf_counter()
-        while prepared:
-            producers.remember_records(namespace, prepared.pop())
-        producers.flush()
-        return [(time.perf_counter() - begun) / 10] * 10
-
-    floor(), ours()
-    name = f"{size:,} in one namespace: remember in calls of {_BATCH} / multi-row INSERT"
-    return alternate(floor, ours, rounds).line("scale", name, "rate", per=_BATCH, gate=0.5, note="messages out")
 
 
 def _looped(conn: Bare, place: Place, size: int) -> list[Line]:

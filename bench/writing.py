@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from arena import Arena, open_steps, wait_until
@@ -18,6 +18,7 @@ from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import app, producers
 
 _BATCH = 100
+_BATCHES = (100, 500, 1_000)
 
 
 class _Texts:
@@ -30,10 +31,11 @@ class _Texts:
         self._next += 1
         return chat_text(self._next)
 
-    def records(self, count: int) -> list[NewRecord]:
+    def records(self, count: int, prefix: str = "r") -> list[NewRecord]:
         now = datetime.now(UTC)
         return [
-            NewRecord(id=f"r{self._next + 1}", content=self.one(), created_at=now, role="user") for _ in range(count)
+            NewRecord(f"{prefix}{self._next + 1}", self.one(), now + timedelta(microseconds=n), "user")
+            for n in range(count)
         ]
 
 
@@ -42,7 +44,7 @@ def remember(ground: Arena, *, quick: bool) -> list[Line]:
     calls, batches, rounds = (60, 3, 3) if quick else (300, 20, 5)
     texts, namespace = _Texts(), Namespace.of("bench-writer", "s1")
     with ground.fresh(), ground.bare() as conn:
-        noop, inserts = Noop(ground), Inserts(conn)
+        noop = Noop(ground)
 
         def bare() -> list[float]:
             ground.empty_queues(noop.queue)
@@ -71,16 +73,12 @@ def remember(ground: Arena, *, quick: bool) -> list[Line]:
             producers.flush()
             return [(time.perf_counter() - begun) / batches] * batches
 
-        def inserted() -> list[float]:
-            prepared = [[texts.one() for _ in range(_BATCH)] for _ in range(batches)]
-            return repeated(lambda: inserts.insert(prepared.pop()), batches)
-
-        bare(), single(), sustained(), batched(), inserted()  # warm
+        bare(), single(), sustained(), batched()  # warm
         sizes = f"{rounds} rounds of {calls} calls, about 120 characters each, no worker"
         one = alternate(bare, single, rounds)
         steady = alternate(bare, sustained, rounds)
         many = alternate(bare, batched, rounds)
-        raw = alternate(inserted, batched, rounds)
+        raw = against_inserts(ground, Inserts(conn), namespace, "remember", "records", rounds)
     per = [(f.rate, o.rate * _BATCH) for f, o in zip(many.floor, many.ours, strict=True)]
     ratios = [mine / base for base, mine in per]
     return [
@@ -98,10 +96,43 @@ def remember(ground: Arena, *, quick: bool) -> list[Line]:
             spread=(min(ratios), max(ratios)),
             note=f"{rounds} rounds of {batches} calls; records per second, messages out",
         ),
-        raw.line(
-            "remember", f"calls of {_BATCH} / multi-row INSERT", "rate", per=_BATCH, note="same indexes, no steps"
-        ),
+        *raw,
     ]
+
+
+def against_inserts(
+    ground: Arena, inserts: Inserts, namespace: Namespace, bench: str, name: str, rounds: int
+) -> list[Line]:
+    """Batches remembered against raw multi-row INSERT of finished rows, in statements of the same size on both sides."""
+    return [_against_inserts(ground, inserts, namespace, bench, name, rounds, size) for size in _BATCHES]
+
+
+def _against_inserts(
+    ground: Arena, inserts: Inserts, namespace: Namespace, bench: str, name: str, rounds: int, size: int
+) -> Line:
+    texts, calls = _Texts(), max(3, 2_000 // size)
+
+    def floor() -> list[float]:
+        prepared = [[texts.one() for _ in range(size)] for _ in range(calls)]
+        begun = time.perf_counter()
+        while prepared:
+            inserts.insert(prepared.pop())
+        return [(time.perf_counter() - begun) / calls] * calls
+
+    def ours() -> list[float]:
+        ground.empty_queues("db")
+        prepared = [texts.records(size, f"b{size}-") for _ in range(calls)]
+        begun = time.perf_counter()
+        while prepared:
+            producers.remember_records(namespace, prepared.pop())
+        producers.flush()
+        return [(time.perf_counter() - begun) / calls] * calls
+
+    floor(), ours()  # warm
+    note = f"{rounds} rounds of {calls} calls, messages out; the same table, rows and indexes, without operations and steps"
+    compared = alternate(floor, ours, rounds)
+    title = f"{name} in calls of {size:,} / multi-row INSERT of {size:,}"
+    return compared.line(bench, title, "rate", per=size, gate=0.5, note=note)
 
 
 def noop(ground: Arena, *, quick: bool) -> list[Line]:

@@ -18,7 +18,7 @@ from isotherm.pipeline import text
 from isotherm.pipeline.tier.likeness import REACH
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
-from isotherm.storage.postgres import cold_words, tier_vectors
+from isotherm.storage.postgres import arrays, cold_words, tier_vectors
 from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate, within_namespaces
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
@@ -191,7 +191,8 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
     sql = "\nUNION ALL".join(branches).format(**parts)
     found = _Proposed(legs={"recent": [], "unindexed": [], "vector": [], "lexical": []})
     size = 0
-    for leg, term, keys in conn.execute(sql, values, binary=True).fetchall():
+    asked = {**values, "terms": arrays.bigints(values["terms"])}
+    for leg, term, keys in conn.execute(sql, asked, binary=True).fetchall():
         if leg == "word":
             found.postings[term] = keys
         elif leg == "size":
@@ -219,13 +220,14 @@ def _read(
         turn=_TURN,
         beside=_BESIDE,
     )
-    given = {
+    asked = {
         "keys": list({key for leg in proposed.legs.values() for key in leg}),
         "pending": pending,
+        "terms": values["terms"],
         "hits": proposed.legs["lexical"][:AROUND],
-        "reach": REACH,
     }
-    rows = conn.execute(sql, {**values, **given}, binary=True).fetchall()
+    columns = {name: arrays.bigints(numbers) for name, numbers in asked.items()}
+    rows = conn.execute(sql, {**values, **columns, "reach": REACH}, binary=True).fetchall()
     return [_Row(*row) for row in rows]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.records import Record, Tier
+from isotherm.storage.postgres import arrays
 from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
@@ -39,7 +40,7 @@ def records(conn: Connection, keys: Sequence[int], scope: Scope, now: datetime) 
     # One by one by their keys, whatever the planner takes the scope for.
     row = f"SELECT * FROM tier_records AS r WHERE r.key = k.key AND {within} LIMIT 1"
     sql = _RECORDS.format(rows=f"unnest(%(keys)s::bigint[]) AS k (key) CROSS JOIN LATERAL ({row}) AS r")
-    rows = conn.execute(sql, {**params, "keys": list(keys)}).fetchall()
+    rows = conn.execute(sql, {**params, "keys": arrays.bigints(keys)}).fetchall()
     return {int(row[0]): _record(row, now) for row in rows}
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
@@ -59,6 +60,31 @@ def translated() -> Iterator[None]:
         raise UnavailableError("Redis cannot be reached") from error
     except (redis.exceptions.OutOfMemoryError, redis.exceptions.ReadOnlyError) as error:
         raise UnavailableError("Redis takes no writes now") from error
+
+
+class Script:
+    """A script of the server. It is called without what the client does around a command, which takes as long as the call.
+
+    Args: client: whose connections are used; text: in Lua.
+    """
+
+    def __init__(self, client: redis.Redis, text: str) -> None:
+        self._pool = client.connection_pool
+        self._registered = client.register_script(text)
+
+    def __call__(self, keys: Sequence[str], args: Sequence[str | int] = ()) -> Any:  # noqa: ANN401 - what the script answers
+        """Run it. Raises: as commands of the client do."""
+        connection: Any = self._pool.get_connection()  # its methods have no types
+        try:
+            connection.send_command("EVALSHA", self._registered.sha, len(keys), *keys, *args)
+            return connection.read_response()
+        except redis.exceptions.NoScriptError:
+            pass  # the server began anew
+        except (redis.ConnectionError, redis.TimeoutError):
+            connection.disconnect()
+        finally:
+            self._pool.release(connection)
+        return self._registered(keys=keys, args=args)
 
 
 def check_server(client: redis.Redis) -> str:

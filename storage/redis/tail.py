@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from isotherm.storage.redis.client import translated
+from isotherm.storage.redis.client import Script, translated
 
 MOST = 200
 # Longer texts are not copied; a reader that meets one asks the database for it.
@@ -130,10 +130,10 @@ class Tail:
         self._client = client
         self._prefix = prefix
         self._ttl_ms = int(ttl.total_seconds() * 1000)
-        self._raise = client.register_script(_RAISE)
-        self._append = client.register_script(_APPEND)
-        self._read = client.register_script(_READ)
-        self._offer = client.register_script(_OFFER)
+        self._raise = Script(client, _RAISE)
+        self._append = Script(client, _APPEND)
+        self._read = Script(client, _READ)
+        self._offer = Script(client, _OFFER)
 
     def _key(self, namespace_id: int, part: str) -> str:
         return f"{self._prefix}:{{{namespace_id}}}:{part}"

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import redis
 
-from isotherm.storage.redis.client import translated
+from isotherm.storage.redis.client import Script, translated
 
 # One command for all: a pipeline of as many costs its caller several times as much.
 _COUNT = """
@@ -40,8 +40,8 @@ class Touches:
     def __init__(self, client: redis.Redis, *, prefix: str) -> None:
         self._client = client
         self._prefix = f"{prefix}:{{touches}}"
-        self._count = client.register_script(_COUNT)
-        self._take = client.register_script(_TAKE)
+        self._count = Script(client, _COUNT)
+        self._take = Script(client, _TAKE)
 
     def count(self, record_keys: Sequence[int]) -> None:
         """Count one access of each record."""

@@ -131,7 +131,7 @@ def test_remembering_writes_a_second_step_with_a_message_of_its_own(model: Meani
 
 def test_both_messages_are_given_to_the_publisher(model: Meaning, memory: Storage) -> None:
     assert model
-    place = produce_records._placed(NS, NewRecord("r", "kelp", T0), memory.settings)
+    [place] = produce_records._placed([(NS, NewRecord("r", "kelp", T0))], memory.settings)
     stored = memory.tier.remember(produce_records._operation([place], NS, None, tier_write.KIND), [place])
     assert [m.payload["stage"] for m in stored.messages] == [stages.INDEX, stages.TIER_EMBED]
 
