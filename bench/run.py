@@ -71,21 +71,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 # Benches of what a model makes of texts; the others measure what is around it, and go without one.
 _WITH_MODEL = {"locomo", "pay"}
+_UP_TO_LARGE = {"scale", "history", "brain"}
 
 
 def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
     os.environ["ISOTHERM_EMBEDDER"] = "auto" if name in _WITH_MODEL else "none"
     if name == "locomo":
         return locomo(ground, options.locomo, quick=options.quick)
-    if name == "scale":
-        return scale(ground, quick=options.quick, large=options.large)
-    if name == "history":
-        return history(ground, quick=options.quick, large=options.large)
+    if name in _UP_TO_LARGE:
+        return BENCHES[name](ground, quick=options.quick, large=options.large)
     if name == "pay":
         beam = options.locomo.parent / "beam_100k" if options.locomo else None
         return pay(ground, options.locomo, beam, quick=options.quick)
-    if name == "brain":
-        return brain_speed(ground, quick=options.quick, large=options.large)
     if name == "quality":
         return quality(ground, options.data, quick=options.quick, sets=options.sets, cache=options.cache)
     return BENCHES[name](ground, quick=options.quick)

@@ -88,3 +88,15 @@ class KeyphraseExtractor(Protocol):
     def extract(self, text: str, limit: int) -> list[Keyphrase]:
         """Return at most `limit` keyphrases, best first, scores in (0, 1]; none for a text without words."""
         ...
+
+
+class TextReranker(Protocol):
+    """Reads a query and texts together, and says which texts answer it best: slower than an index, and better."""
+
+    def rerank(self, query: str, texts: Sequence[str]) -> list[tuple[int, float]]:
+        """Rate texts.
+
+        Returns: (index of the text, relevance), best first, each index at most once; texts may be left out.
+        Raises: TransientError, RejectedError.
+        """
+        ...

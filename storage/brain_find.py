@@ -190,7 +190,7 @@ class Finder:
             return kept, ()
         top = kept[: self._config.rerank_n]
         with connection() as conn:
-            objects = brain_read.by_id(conn, asked.place.namespace_id, [each.id for each in top])
+            objects = brain_read.by_id(conn, asked.place.namespace_id, [each.id for each in top], content=True)
         given = [objects[each.id] for each in top if each.id in objects]
         try:
             order = reranked([each.id for each in given], self._reranker.rerank(asked.query, given))

@@ -16,6 +16,7 @@ from isotherm.storage.graph.factory import graph_of
 from isotherm.storage.interest import InterestMemory
 from isotherm.storage.metrics import BrainMetrics
 from isotherm.storage.models import factory
+from isotherm.storage.models.rerank import ObjectReranker
 from isotherm.storage.postgres import namespaces, pool
 from isotherm.storage.postgres.tier_write import Patience
 from isotherm.storage.redis import client
@@ -74,8 +75,11 @@ def _open(chosen: Settings) -> Storage:
     tail = Tail(redis, prefix=chosen.redis_prefix, ttl=chosen.tail_ttl)
     touches = Touches(redis, prefix=chosen.redis_prefix)
     blobs = blob_store(chosen)
-    tier = TierMemory(tail, touches, patience(chosen), partial(factory.query_embedder, chosen), blobs=blobs)
-    brain = Engine(graph_of(chosen), partial(factory.query_embedder, chosen), patience(chosen), observer=BrainMetrics())
+    embedder, reranker = partial(factory.query_embedder, chosen), partial(factory.reranker, chosen)
+    tier = TierMemory(tail, touches, patience(chosen), embedder, blobs=blobs, reranker=reranker)
+    brain = Engine(
+        graph_of(chosen), embedder, patience(chosen), reranker=ObjectReranker(reranker), observer=BrainMetrics()
+    )
     interest = InterestMemory(partial(factory.query_embedder, chosen))
     _State.opened = Storage(chosen, tier, tail, touches, brain, interest, blobs)
     return _State.opened

@@ -141,6 +141,7 @@ class Settings(BaseSettings):
     chat_url: str | None = Field(None, description="Base URL of an OpenAI-compatible chat server")
     chat_key: SecretStr | None = Field(None, description="Key of the chat server")
     chat_model: str | None = Field(None, description="Name of the chat model on the server")
+
     chat_input_price: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Price of a million tokens that a chat model reads, any currency"
     )
@@ -153,6 +154,14 @@ class Settings(BaseSettings):
     run_money: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Most that it may cost for one run, by the two prices"
     )
+
+    reranker: Literal["none", "http"] = Field(
+        "none", description="Who orders the best of a search or recall once more: nobody, or a server"
+    )
+    reranker_url: str | None = Field(None, description="Base URL of a server with a rerank endpoint")
+    reranker_key: SecretStr | None = Field(None, description="Key of the reranker's server")
+    reranker_model: str | None = Field(None, description="Name of the reranker on the server")
+
     graph: Literal["postgres", "helix"] = Field(
         "postgres", description="Where edges are walked and objects searched: PostgreSQL, or HelixDB (extra `helix`)"
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -13,16 +13,17 @@ from isotherm.pipeline import text
 from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
-from isotherm.pipeline.ports import Embedder
+from isotherm.pipeline.ports import Embedder, TextReranker
+from isotherm.pipeline.tier import newest
 from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.messages import with_whole_pairs
-from isotherm.pipeline.tier.ranking import Lexical, Touch, rank, select
+from isotherm.pipeline.tier.messages import speaker_of, with_whole_pairs
+from isotherm.pipeline.tier.ranking import Lexical, Scored, Touch, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
-from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_write
+from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_vectors, tier_write
 from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
@@ -38,6 +39,8 @@ TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which R
 # Candidates per leg for each record wanted, and at least so many.
 _PER_WANTED = 4
 _MIN_QUOTA = 40
+# Best records that a reranker sees.
+_RERANKED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
 
 
@@ -62,6 +65,10 @@ def _no_embedder() -> None:
     """Recall by words alone."""
 
 
+def _no_reranker() -> None:
+    """Recall in the order of its own scores."""
+
+
 def refresh_tails(
     conn: Connection, trace_id: UUID, namespace_ids: list[int], *, delay: timedelta = timedelta(0)
 ) -> Message:
@@ -70,11 +77,45 @@ def refresh_tails(
     return outbox.enqueue(conn, TAIL_REFRESH, payload, delay=delay)
 
 
+class _Seen:
+    """Records of one recall, each read once."""
+
+    def __init__(self, conn: Connection, scope: Scope, now: datetime) -> None:
+        self.conn, self.scope, self._now = conn, scope, now
+        self._rows: dict[int, Record] = {}
+
+    def rows(self, keys: Sequence[int]) -> dict[int, Record]:
+        """Records by key; those that are gone meanwhile are left out."""
+        missing = [key for key in keys if key not in self._rows]
+        if missing:
+            self._rows |= tier_recall.records(self.conn, missing, self.scope, self._now)
+        return {key: self._rows[key] for key in keys if key in self._rows}
+
+
+def _newest_first(
+    seen: _Seen, ranked: Sequence[Scored], weights: Mapping[int, float]
+) -> tuple[list[Scored], dict[int, int]]:
+    """Compare the best that the query found with each other; see `newest`."""
+    best = [item for item in ranked[: newest.LOOKED_AT] if item.parts.is_relevant]
+    rows = seen.rows([item.candidate.key for item in best])
+    statements = [
+        newest.statement(item, speaker_of(row), row.text, weights)
+        for item in best
+        if (row := rows.get(item.candidate.key)) is not None
+    ]
+    pairs = newest.pairs(statements)
+    if not pairs:
+        return list(ranked), {}
+    cosines = tier_vectors.between(seen.conn, seen.scope, pairs)
+    return newest.newest_first(ranked, newest.alike(statements, pairs, cosines))
+
+
 class TierMemory:
     """Reads and writes of tiered memory in this process; the pool must be open.
 
     Args: tail, touches: the Redis side; patience: how long the background work of a write is retried; embedder: gives the
-    model that embeds queries, None to go without vectors; blobs: where large bodies of cold records are.
+    model that embeds queries, None to go without vectors; blobs: where large bodies of cold records are; reranker: gives what orders
+    the best of a recall once more, None to keep the order of scores.
     """
 
     def __init__(
@@ -85,12 +126,14 @@ class TierMemory:
         embedder: Callable[[], Embedder | None] = _no_embedder,
         *,
         blobs: BlobStore,
+        reranker: Callable[[], TextReranker | None] = _no_reranker,
     ) -> None:
         self._tail = tail
         self._blobs = blobs
         self._touches = touches
         self._patience = patience
         self._embedder = embedder
+        self._reranker = reranker
 
     def remember(
         self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = (), also: Also | None = None
@@ -147,11 +190,14 @@ class TierMemory:
         now: datetime | None = None,
         touch: bool | Touch = Touch.RELEVANT,
         lexical: Lexical = Lexical.RARITY,
+        newest_first: bool = True,
     ) -> Recall:
         """The records of a scope that matter most for a query, in chronological order.
 
         Writes nothing to the database and asks no chat model; an embedder that fails leaves its vectors out. A query counts
         as an access of what `touch` says, by itself of what it found; a blank query finds the newest and counts nothing.
+
+        Args: newest_first: whether a statement comes before an older one that it renews, see `isotherm.pipeline.tier.newest`.
         Raises: TransientError when PostgreSQL cannot be reached.
         """
         moment = now or datetime.now(UTC)
@@ -164,14 +210,44 @@ class TierMemory:
         with reading() as conn:
             quotas = tier_candidates.Quotas(quota, quota, quota)
             found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near)
-            chosen = select(rank(found.candidates, weights or RecallWeights(), moment, lexical), normal)
-            rows = tier_recall.records(conn, [s.candidate.key for s in chosen], scope, moment)
-        items = [Recalled(rows[s.candidate.key], s.parts, s.candidate.legs) for s in chosen if s.candidate.key in rows]
+            ranked = rank(found.candidates, weights or RecallWeights(), moment, lexical)
+            seen = _Seen(conn, scope, moment)
+            renewed: dict[int, int] = {}
+            if newest_first and found.weights and lexical is Lexical.RARITY and newest.asks_for_the_present(query):
+                ranked, renewed = _newest_first(seen, ranked, found.weights)
+            ranked, away = self._reranked(query, ranked, seen)
+            degraded += away
+            chosen = select(ranked, normal)
+            rows = seen.rows([s.candidate.key for s in chosen])
+        ids = {s.candidate.key: s.candidate.id for s in ranked}
+        items = [
+            Recalled(row, s.parts, s.candidate.legs, ids.get(renewed.get(s.candidate.key, -1)), s.candidate.key)
+            for s in chosen
+            if (row := rows.get(s.candidate.key)) is not None
+        ]
         mode = Touch.of(touch)
         wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and mode.counts(s.parts)]
         if wanted and query.strip():
             degraded += self._count(wanted)
         return Recall(tuple(items), degraded, found.truncated)
+
+    def _reranked(self, query: str, ranked: list[Scored], seen: _Seen) -> tuple[list[Scored], tuple[str, ...]]:
+        """The best in the order of the reranker, those it leaves out behind; as they were when it is out of reach."""
+        try:
+            reranker = self._reranker()
+            best = (
+                [] if reranker is None or not query.strip() else [s for s in ranked[:_RERANKED] if s.parts.is_relevant]
+            )
+            if reranker is None or not best:
+                return ranked, ()
+            rows = seen.rows([item.candidate.key for item in best])
+            there = [item for item in best if item.candidate.key in rows]
+            rated = reranker.rerank(query, [rows[item.candidate.key].text for item in there])
+        except Exception:  # noqa: BLE001 - whatever befell a model, the order before it stands
+            return ranked, ("rerank",)
+        first = [replace(there[at], parts=replace(there[at].parts, relevance=score)) for at, score in rated]
+        taken = {item.candidate.key for item in first}
+        return [*first, *(item for item in ranked if item.candidate.key not in taken)], ()
 
     def tail(self, namespace: Namespace, limit: int = MOST) -> list[TailRecord]:
         """The newest records of a namespace with their original text, oldest first; one round trip to Redis as a rule.

@@ -19,11 +19,13 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.packing import Packed
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.ranking import Touch
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
+from isotherm.storage import tier_context
 from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_move, tier_recall
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
@@ -111,6 +113,7 @@ __all__ = [
     "put_many",
     "read",
     "recall",
+    "recall_context",
     "recall_interests",
     "reconcile",
     "remember",
@@ -142,14 +145,41 @@ def recall(
     budget: RecallBudget | None = None,
     weights: RecallWeights | None = None,
     touch: bool | Touch = Touch.RELEVANT,
+    newest_first: bool = True,
 ) -> Recall:
     """The records of a namespace, or of a bank with all or the listed sessions, that matter most for a query.
 
-    Reads in this process: no worker takes part. Raises: TransientError when PostgreSQL cannot be reached.
+    Reads in this process: no worker takes part. Args: newest_first: whether a statement comes before an older one that it
+    renews. Raises: TransientError when PostgreSQL cannot be reached.
     """
+    return storage.open().tier.recall(
+        _scope(scope, sessions), query, budget=budget, weights=weights, touch=touch, newest_first=newest_first
+    )
+
+
+def recall_context(
+    scope: Namespace | Bank,
+    query: str,
+    *,
+    sessions: Sequence[str] | None = None,
+    tokens: int = tier_context.TOKENS,
+    window: int = tier_context.WINDOW,
+    limit: int = tier_context.LIMIT,
+    touch: bool | Touch = Touch.RELEVANT,
+) -> Packed:
+    """What `recall` finds as one text for a prompt: in order of time, with the turns around each hit, within a budget.
+
+    Args: tokens: for the whole text, estimated; window: turns before and after each hit, 0 to 20; limit: hits at most.
+    Raises: RejectedError for another window; TransientError when PostgreSQL cannot be reached.
+    """
+    where = _scope(scope, sessions)
+    memory = storage.open().tier
+    return tier_context.context(memory, where, query, tokens=tokens, window=window, limit=limit, touch=touch)
+
+
+def _scope(scope: Namespace | Bank, sessions: Sequence[str] | None) -> Scope:
     listed = None if sessions is None else tuple(sessions)
-    where = Scope(namespace=scope) if isinstance(scope, Namespace) else Scope(bank=scope, sessions=listed)
-    return storage.open().tier.recall(where, query, budget=budget, weights=weights, touch=touch)
+    return Scope(namespace=scope) if isinstance(scope, Namespace) else Scope(bank=scope, sessions=listed)
 
 
 def reconcile(namespace: Namespace, policy: Policy | None = None) -> Accepted:

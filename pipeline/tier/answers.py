@@ -8,11 +8,16 @@ from isotherm.pipeline.tier.records import Record
 
 @dataclass(frozen=True, slots=True)
 class Recalled:
-    """A record of an answer, with the parts of its score and the indexes that proposed it."""
+    """A record of an answer, with the parts of its score and the indexes that proposed it.
+
+    Args: key: its row, 0 where there are no rows; renewed_by: id of a record that says anew what this one says, None when none is known.
+    """
 
     record: Record
     score: ScoreParts
     legs: frozenset[str]
+    renewed_by: str | None = None
+    key: int = 0
 
 
 @dataclass(frozen=True, slots=True)

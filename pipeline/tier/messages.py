@@ -88,6 +88,12 @@ def message_of(record: Record | NewRecord) -> ChatMessage:
     )
 
 
+def speaker_of(record: Record) -> str | None:
+    """Who said a record, None for what nobody said."""
+    role = record.metadata.get("role") or (record.categories or (None,))[0]
+    return role if isinstance(role, str) else None
+
+
 class Said(Protocol):
     """What the pairing of calls and answers reads of a record."""
 

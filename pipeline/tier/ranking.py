@@ -68,7 +68,9 @@ class Candidate:
 class ScoreParts:
     """The parts of a score before weighting, and their weighted sum.
 
-    Args: shares: what words, meaning, the turns around and the session add to `semantic`; empty by the specification's rule.
+    Args: shares: what words, meaning, the turns around and the session add to `semantic`; empty by the specification's rule;
+        renewal: what was added to the sum because the record says anew what a better one said before; relevance: what a
+        reranker says, on its own scale, None where none was asked.
     """
 
     semantic: float
@@ -78,6 +80,8 @@ class ScoreParts:
     importance: float
     total: float
     shares: Mapping[str, float] = field(default_factory=dict)
+    renewal: float = 0.0
+    relevance: float | None = None
 
     @property
     def is_relevant(self) -> bool:

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from isotherm.pipeline.errors import RejectedError
-from isotherm.pipeline.ports import ChatModel, Embedder, Redactor
+from isotherm.pipeline.ports import ChatModel, Embedder, Redactor, TextReranker
 from isotherm.pipeline.redact import NoRedactor, SecretRedactor
 from isotherm.storage.models.chat import HttpChatModel
 from isotherm.storage.models.embeddings import HttpEmbedder
 from isotherm.storage.models.http import ModelServer, Patience
 from isotherm.storage.models.minilm import MiniLmEmbedder
 from isotherm.storage.models.per_process import PerProcess
+from isotherm.storage.models.rerank import HttpReranker
 from isotherm.storage.models.usage import collect
 from isotherm.storage.settings import Settings
 
@@ -71,6 +72,24 @@ def chat_model(settings: Settings) -> ChatModel | None:
         url = _needed(settings.chat_url, "chat_url", "chat")
         model = _needed(settings.chat_model, "chat_model", "chat")
         return HttpChatModel(ModelServer(url, api_key=settings.chat_key), model, observer=collect)
+
+    return _once(key, make)
+
+
+def reranker(settings: Settings) -> TextReranker | None:
+    """What orders the best of an answer once more, None when nobody does; a reader waits three seconds for it at most.
+
+    Raises: RejectedError naming the settings that are missing.
+    """
+    if settings.reranker == "none":
+        return None
+    key = ("reranker", settings.reranker_url, settings.reranker_key, settings.reranker_model)
+
+    def make() -> TextReranker:
+        url = _needed(settings.reranker_url, "reranker_url", "reranker", "http")
+        model = _needed(settings.reranker_model, "reranker_model", "reranker", "http")
+        server = ModelServer(url, api_key=settings.reranker_key, timeout=_QUERY_TIMEOUT_S, patience=_QUERY_PATIENCE)
+        return HttpReranker(server, model, observer=collect)
 
     return _once(key, make)
 
@@ -138,9 +157,9 @@ def _is_installed(distribution: str) -> bool:
     return True
 
 
-def _needed(value: T | None, name: str, of: str) -> T:
+def _needed(value: T | None, name: str, of: str, way: str = "openai") -> T:
     if value is None:
-        raise RejectedError(f"settings: ISOTHERM_{of.upper()}=openai needs ISOTHERM_{name.upper()}")
+        raise RejectedError(f"settings: ISOTHERM_{of.upper()}={way} needs ISOTHERM_{name.upper()}")
     return value
 
 

@@ -111,10 +111,11 @@ class Quotas:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Candidates and whether a leg stopped at a limit that may have hidden something."""
+    """Candidates, whether a leg stopped at a limit that may have hidden something, and the weights of the query's words."""
 
     candidates: list[Candidate]
     truncated: bool
+    weights: Mapping[int, float] = field(default_factory=dict)
 
 
 def candidates(
@@ -153,7 +154,7 @@ def candidates(
     hidden = near is not None and _may_hide(size, len(proposed.legs["vector"]), quotas.vector, is_searched=is_searched)
     rows = _read(conn, within, values, near, proposed, quotas.lexical)
     is_backlog = len(proposed.legs["unindexed"]) >= UNINDEXED
-    return Found(_scored(rows, proposed, lexical), truncated=is_backlog or hidden)
+    return Found(_scored(rows, proposed, lexical), is_backlog or hidden, proposed.weights)
 
 
 @dataclass(slots=True)

@@ -52,6 +52,33 @@ def by_id(conn: Connection, namespace: Namespace, ids: Sequence[str], now: datet
     return {row[1]: (int(row[0]), _record(row, now)) for row in rows}
 
 
+_AROUND = """
+SELECT h.key, n.key FROM unnest(%(keys)s::bigint[]) AS k (key) CROSS JOIN LATERAL (
+    SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.role IS NOT NULL LIMIT 1) AS h
+CROSS JOIN LATERAL (({before}) UNION ALL ({after})) AS n WHERE n.role IS NOT NULL"""
+_NEXT = """SELECT n.key, n.role FROM tier_records AS n
+    WHERE n.namespace_id = h.namespace_id AND (n.created_at, n.id) {beyond} (h.created_at, h.id)
+    ORDER BY n.created_at {order}, n.id {order} LIMIT {limit}"""
+_BEFORE = _NEXT.format(order="DESC", beyond="<", limit="%(radius)s")
+_FROM_HERE = _NEXT.format(order="ASC", beyond=">=", limit="%(radius)s + 1")
+
+
+def windows(conn: Connection, keys: Sequence[int], scope: Scope, radius: int, now: datetime) -> dict[int, list[Record]]:
+    """By row key each record of a conversation with its neighbors, in order; none of another session.
+
+    Args: keys: of a scope; those of no conversation are left out; radius: how many turns before and after.
+    """
+    within, params = predicate(scope)
+    sql = _AROUND.format(scope=within, before=_BEFORE, after=_FROM_HERE)
+    pairs = conn.execute(sql, {**params, "keys": list(keys), "radius": radius}).fetchall()
+    rows = records(conn, sorted({int(key) for _, key in pairs}), scope, now)
+    found: dict[int, list[Record]] = {}
+    for hit, key in pairs:
+        if int(key) in rows:
+            found.setdefault(int(hit), []).append(rows[int(key)])
+    return {hit: sorted(turns, key=lambda turn: (turn.created_at, turn.id)) for hit, turns in found.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Newest:
     """A record as it is replayed: `content` is None while it is cold, and `stored` says where its text is."""

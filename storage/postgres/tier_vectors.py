@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import cold_vectors
+from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
 
@@ -102,6 +103,13 @@ SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hns
 _AFTER_SEARCH = "SELECT set_config('enable_sort', 'on', true)"
 
 
+_BETWEEN = """
+SELECT a.record_key, b.record_key, 1 - (a.vector <=> b.vector)
+FROM unnest(%(some)s::bigint[], %(others)s::bigint[]) AS p (one, other)
+JOIN tier_vectors AS a ON a.record_key = p.one AND {of_a} JOIN tier_vectors AS b ON b.record_key = p.other AND {of_b}
+WHERE a.model = b.model AND a.dim = b.dim AND a.vector IS NOT NULL AND b.vector IS NOT NULL"""
+
+
 @dataclass(frozen=True, slots=True)
 class Near:
     """A query as a vector, compared only with vectors of the same stamp and length.
@@ -178,6 +186,14 @@ def search(conn: Connection, near: Near, within: str, values: dict[str, Any]) ->
         found.update((int(row[0]), None) for row in conn.execute(sql, {**values, **near.values}).fetchall())
     conn.execute(_AFTER_SEARCH)
     return list(found)
+
+
+def between(conn: Connection, scope: Scope, pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], float]:
+    """Cosines of pairs of records of a scope, as far as both have a whole vector of one model."""
+    (of_a, values), (of_b, more) = predicate(scope, "a"), predicate(scope, "b")
+    sql = _BETWEEN.format(of_a=of_a, of_b=of_b)
+    given = {**values, **more, "some": [a for a, _ in pairs], "others": [b for _, b in pairs]}
+    return {(int(a), int(b)): float(cosine) for a, b, cosine in conn.execute(sql, given).fetchall()}
 
 
 def unembedded(conn: Connection, keys: Sequence[int]) -> list[Unembedded]:

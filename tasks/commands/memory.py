@@ -18,6 +18,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.packing import Packed
 from isotherm.pipeline.tier.ranking import ScoreParts
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import namespaces
@@ -46,7 +47,7 @@ Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer
 
 _WAIT_S = 60.0
 TIER_COLORS = {Tier.HOT: "red", Tier.WARM: "yellow", Tier.COLD: "blue"}
-_AWAY = {"touches": "Redis is away", "vectors": "the embedder did not answer"}
+_AWAY = {"touches": "Redis is away", "vectors": "the embedder did not answer", "rerank": "the reranker did not answer"}
 
 
 def remember(
@@ -97,6 +98,12 @@ def recall(
     tenant: Tenant = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many records.")] = 10,
     touch: Annotated[bool, typer.Option(help="Count this as an access of what it finds.")] = True,
+    context: Annotated[
+        int | None, typer.Option("--context", min=1, help="One text for a prompt instead, of so many tokens at most.")
+    ] = None,
+    window: Annotated[
+        int, typer.Option("--window", min=0, max=20, help="Turns before and after each hit in that text.")
+    ] = 1,
     as_json: JsonFlag = False,
 ) -> None:
     """Recall what matters for a query, over all sessions of an agent or one; the answer is in order of time."""
@@ -108,6 +115,10 @@ def recall(
             print_json([_tail_json(r) for r in newest]) if as_json else out.print(_tail_table(newest))
             return
         scope = namespace.bank if session is None else namespace
+        if context is not None:
+            packed = producers.recall_context(scope, query, tokens=context, window=window, limit=limit, touch=touch)
+            print_json(_packed_json(packed)) if as_json else show_packed(packed)
+            return
         answer = producers.recall(scope, query, budget=RecallBudget(total=limit), touch=touch)
         if as_json:
             print_json(recall_json(answer))
@@ -136,12 +147,40 @@ def recall_json(answer: Recall) -> dict[str, Any]:
                     "cosine": item.score.cosine,
                     "recency": item.score.recency,
                     "importance": item.score.importance,
+                    "shares": item.score.shares,
+                    "renewal": item.score.renewal,
+                    "relevance": item.score.relevance,
                 },
+                "renewed_by": item.renewed_by,
                 "found_by": item.legs,
             }
             for item in answer.items
         ],
     }
+
+
+def _packed_json(packed: Packed) -> dict[str, Any]:
+    return {
+        "text": packed.text,
+        "tokens": packed.tokens,
+        "records": [
+            {"id": r.id, "session": r.namespace.session, "created_at": r.created_at, "found": r.id in packed.hits}
+            for r in packed.records
+        ],
+        "left_out": packed.left_out,
+        "degraded": packed.degraded,
+        "truncated": packed.truncated,
+    }
+
+
+def show_packed(packed: Packed) -> None:
+    """Print a text for a prompt as it is; what it lacks goes to standard error."""
+    if packed.text:
+        sys.stdout.write(f"{packed.text}\n")
+    if packed.left_out:
+        err.print(f"[yellow]{packed.left_out} more had no room[/yellow]")
+    for part in packed.degraded:
+        err.print(f"[yellow]without {part}: {_AWAY[part]}[/yellow]")
 
 
 def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
@@ -162,6 +201,8 @@ def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
             highlight=False,
         )
         out.print(Padding(clip(item.record.text, width), (0, 0, 0, 4)), highlight=False)
+        if item.renewed_by is not None:
+            out.print(f"    [dim]said anew in {clip(item.renewed_by, 60)}[/dim]", highlight=False)
     if not answer.items:
         out.print("  nothing is remembered here")
     for part in answer.degraded:

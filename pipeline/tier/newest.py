@@ -1,0 +1,140 @@
+"""Newest wins: of two statements about what was asked, the one that was made later and says so comes first.
+
+Plain retrieval rates "the quota is 1,000 calls" and "the new quota is 1,200 calls" alike, and finds the stale one first in
+half of the cases. The older one stays where it was, right behind, and is marked with the id of the newer one. A question
+about the past, or about how something changed, is left alone. The words are English; other languages keep their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from isotherm.pipeline import text
+from isotherm.pipeline.tier.ranking import Scored, lexical_overlap
+
+# The best of an answer that are compared with each other.
+LOOKED_AT: Final = 20
+# From which likeness on two statements may be about one thing: cosine of their vectors, or else their shared words.
+SAME_COSINE: Final = 0.5
+_SAME_WORDS: Final = 0.3
+# The share of the query's information that a sentence must have to be about it.
+_ABOUT: Final = 0.25
+# A later statement that is rated far lower is about something else.
+_AS_GOOD: Final = 0.6
+_SENTENCES = 40
+_STEP = 1e-9
+
+_HISTORY = re.compile(
+    r"\b(?:originally|initially|previously|earlier|earliest|used to|history|over time|timeline|sequence|between|progress(?:ed)?|"
+    r"evolv\w*|chang(?:e|ed|es)|summar\w+|throughout|so far|how did|(?:in|the|what|which) order|compare\w*|different|when did|"
+    r"across)\b",
+    re.IGNORECASE,
+)
+_RENEWED = re.compile(
+    r"\b(?:now|nowadays|recent|recently|new|newly|latest|updat(?:e|ed|ing)|chang(?:e|ed|es|ing)|increas(?:e|ed|es|ing)|"
+    r"decreas(?:e|ed)|reduc(?:e|ed)|improv(?:ed|es)|rais(?:e|ed)|lower(?:ed)?|extend(?:ed)?|moved|postponed|"
+    r"reschedul(?:e|ed)|switched|replaced|instead|no longer|anymore|grown|reached|since)\b",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The sentence of a record that is most about the query.
+
+    Args: key: the row; at: when it was said, then its id; speaker: who said it; words: of the sentence; about: its share of
+        the query's information; renews: whether it says that something is new.
+    """
+
+    key: int
+    at: tuple[datetime, str]
+    speaker: str | None
+    words: frozenset[int]
+    about: float
+    renews: bool
+
+
+def asks_for_the_present(query: str) -> bool:
+    """Whether a question is about how things are, rather than how they were or became."""
+    return bool(query.strip()) and _HISTORY.search(query) is None
+
+
+def statement(scored: Scored, speaker: str | None, content: str, weights: Mapping[int, float]) -> Statement:
+    """Find what a record says about a query. Args: weights: of the query's words, by term."""
+    total = sum(weights.values())
+    best, about, said = frozenset[int](), -1.0, ""
+    for sentence in [part for part in _SENTENCE_END.split(content) if part.strip()][:_SENTENCES]:
+        words = frozenset(text.terms(sentence))
+        share = sum(weights[term] for term in words & weights.keys()) / total if total > 0 else 0.0
+        if share > about:
+            best, about, said = words, share, sentence
+    one = scored.candidate
+    return Statement(
+        one.key, (one.created_at, one.id), speaker, best, max(0.0, about), _RENEWED.search(said) is not None
+    )
+
+
+def pairs(statements: Sequence[Statement]) -> list[Pair]:
+    """Keys of an older and a newer statement of one speaker that may be about one thing, where the newer says it is news."""
+    about = [one for one in statements if one.about >= _ABOUT]
+    return [
+        (older.key, newer.key)
+        for newer in about
+        if newer.renews
+        for older in about
+        if older.at < newer.at and older.speaker == newer.speaker
+    ]
+
+
+def alike(statements: Sequence[Statement], found: Iterable[Pair], cosines: Mapping[Pair, float]) -> list[Pair]:
+    """Those pairs that are about one thing. Args: cosines: of the records' vectors, as far as both have one."""
+    words = {one.key: one.words for one in statements}
+    return [
+        pair
+        for pair in found
+        if (
+            cosines[pair] >= SAME_COSINE
+            if pair in cosines
+            else lexical_overlap(words[pair[0]], words[pair[1]]) >= _SAME_WORDS
+        )
+    ]
+
+
+def newest_first(scored: Sequence[Scored], found: Collection[Pair]) -> tuple[list[Scored], dict[int, int]]:
+    """Lift each newer statement above the best of the older ones it renews.
+
+    Args: scored: best first; found: pairs of an older and a newer key. Returns: best first, and by key of an older
+        statement the key of the best newer one.
+    """
+    totals = {item.candidate.key: item.parts.total for item in scored}
+    heard = [(a, b) for a, b in found if totals[b] >= _AS_GOOD * totals[a]]
+    lifted: dict[int, float] = {}
+    for older, newer in heard:
+        lifted[newer] = max(lifted.get(newer, totals[newer]), totals[older])
+    order = {key: place for place, key in enumerate(sorted(lifted, key=lambda k: _said(scored, k)), start=1)}
+    raised = [_raised(item, lifted, order) for item in scored]
+    replaced: dict[int, int] = {}
+    for older, newer in heard:
+        known = replaced.get(older)
+        replaced[older] = newer if known is None or totals[newer] > totals[known] else known
+    return sorted(raised, key=lambda item: -item.parts.total), replaced
+
+
+def _said(scored: Sequence[Scored], key: int) -> tuple[datetime, str]:
+    one = next(item.candidate for item in scored if item.candidate.key == key)
+    return one.created_at, one.id
+
+
+def _raised(item: Scored, lifted: Mapping[int, float], order: Mapping[int, int]) -> Scored:
+    key, parts = item.candidate.key, item.parts
+    if key not in lifted:
+        return item
+    total = lifted[key] + order[key] * _STEP
+    return replace(item, parts=replace(parts, total=total, renewal=total - parts.total))
