@@ -11,7 +11,7 @@ from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.storage import brain_mentions as linking
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import brain_mentions, brain_walk
+from isotherm.storage.postgres import brain_mentions
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import brain_unnamed
 from isotherm.tasks.produce_brain import expand, link, put_many, search, soft_delete, unlink
@@ -190,8 +190,7 @@ def test_without_edges_and_names_an_answer_is_what_it_was() -> None:
 
 
 def test_edges_into_what_everybody_mentions_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (graph_rank, brain_walk):
-        monkeypatch.setattr(module, "HUB", 3)
+    monkeypatch.setattr(graph_rank, "HUB", 3)
     chain()
     put_many(KNOWLEDGE, [new(n, f"Film {n}", "by Clio Barnard") for n in range(30, 35)])
     settle()
