@@ -118,7 +118,9 @@ def _writers(ground: Arena, namespace: Namespace) -> Iterator[Callable[[], float
     before, begun = _objects(), time.perf_counter()
     rates: list[float] = []
     processes = [
-        subprocess.Popen([*command, str(number)], stdin=subprocess.DEVNULL, cwd=ground.folder)
+        subprocess.Popen(
+            [*command, str(number)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=ground.folder
+        )
         for number in range(_WRITERS)
     ]
     try:
