@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +33,7 @@ _TEMPLATE = "bench_template"
 _OPEN_STEPS = "SELECT count(*) FROM operation_steps WHERE state IN ('pending', 'running')"
 _READY_STEPS = """
 SELECT s.id, s.operation_id, o.trace_id, s.stage FROM operation_steps AS s JOIN operations AS o ON o.id = s.operation_id
-WHERE s.state = 'pending' AND NOT EXISTS (
+WHERE s.state = 'pending' AND (cardinality(%(only)s::text[]) = 0 OR s.stage = ANY(%(only)s)) AND NOT EXISTS (
     SELECT 1 FROM operation_steps AS w WHERE w.operation_id = s.operation_id AND w.state IN ('pending', 'running')
       AND (w.stage = ANY(s.waits_for) OR w.stage || '/' || w.unit = ANY(s.waits_for)))
 ORDER BY s.id LIMIT 1000"""
@@ -140,11 +140,14 @@ def open_steps() -> int:
     return int(fetch_all(_OPEN_STEPS)[0][0])
 
 
-def run_steps() -> int:
-    """Run every ready step in this process, by the task a worker would run; returns how many there were."""
+def run_steps(*, only: Collection[str] = ()) -> int:
+    """Run every ready step in this process, by the task a worker would run; returns how many there were.
+
+    Args: only: stages to run, all of them when there are none.
+    """
     app.loader.import_default_modules()
     count = 0
-    while rows := fetch_all(_READY_STEPS):
+    while rows := fetch_all(_READY_STEPS, {"only": list(only)}):
         for step_id, operation_id, trace_id, stage in rows:
             app.tasks[stage]({"step_id": step_id, "operation_id": str(operation_id), "trace_id": str(trace_id)})
             count += 1

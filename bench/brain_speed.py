@@ -12,7 +12,7 @@ from uuid import UUID
 
 import numpy as np
 from arena import Arena, run_steps
-from brain_corpus import Built, Given, build, document_id, made
+from brain_corpus import PARTS, Built, Given, build, document_id, made
 from brain_floors import Bare, Legs, RawInserts, Row
 from brain_graph import graph_searching
 from corpus import zipf
@@ -23,10 +23,11 @@ from isotherm.pipeline import text
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MIRROR
 from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import brain_search, namespaces
-from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.storage.postgres.pool import fetch_all, statement
 from isotherm.tasks import brain, produce_brain
 
 _SIZES, _QUICK_SIZES, _LARGE = (10_000, 100_000), (2_000,), 300_000
@@ -55,7 +56,7 @@ def brain_speed(ground: Arena, *, quick: bool, large: bool = False) -> list[Line
             lines += graph_searching(ground, opened, legs, built, rounds=2 if quick else 5, gated=size == _GATED)
             if size in {_GATED, *_QUICK_SIZES}:
                 lines += writing(opened, conn, built, quick=quick)
-                lines += walking(opened, built.namespace)
+                lines += walking(opened, built)
     return [*lines, *_growth(searches)]
 
 
@@ -99,13 +100,17 @@ def _both(compared: Compared, name: str, *, gated: bool, note: str) -> list[Line
 def _lexical(legs: Legs, built: Built, queries: Mapping[str, NDArray[np.float32]], rounds: int) -> Compared:
     place = namespaces.resolve(built.namespace)
 
+    def round_of_ours() -> list[float]:
+        brain.fold()  # as its tick does
+        return [timed(lambda q=q: ours(q)) for q in queries]  # type: ignore[misc]
+
     def ours(query: str) -> None:
-        with connection() as conn:
+        with statement() as conn:
             brain_search.lexical(conn, place.namespace_id, text.terms(query), Filters(), _K)
 
     return alternate(
         lambda: [timed(lambda q=q: legs.bm25(q)) for q in queries],  # type: ignore[misc]
-        lambda: [timed(lambda q=q: ours(q)) for q in queries],  # type: ignore[misc]
+        round_of_ours,
         rounds,
     )
 
@@ -117,7 +122,9 @@ def _writers(ground: Arena, namespace: Namespace) -> Iterator[Callable[[], float
     before, begun = _objects(), time.perf_counter()
     rates: list[float] = []
     processes = [
-        subprocess.Popen([*command, str(number)], stdin=subprocess.DEVNULL, cwd=ground.folder)
+        subprocess.Popen(
+            [*command, str(number)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=ground.folder
+        )
         for number in range(_WRITERS)
     ]
     try:
@@ -213,7 +220,7 @@ def _put(opened: Storage, namespace: Namespace, objects: Sequence[NewObject]) ->
     def act() -> None:
         for at in range(0, len(objects), _BATCH):
             produce_brain.put_many(namespace, objects[at : at + _BATCH])
-        run_steps()
+        run_steps(only=(BRAIN_EMBED, BRAIN_MIRROR))
 
     return timed(act)
 
@@ -224,21 +231,23 @@ def _drained(opened: Storage, namespace: Namespace, objects: Sequence[NewObject]
     for at in range(0, len(objects), batch):
         produce_brain.put_many(namespace, objects[at : at + batch])
     before = fetch_all(_MIRRORED)[0][0]
-    taken = timed(run_steps)
+    taken = timed(lambda: run_steps(only=(BRAIN_MIRROR,)))
     if fetch_all(_MIRRORED)[0][0] - before != len(objects):
         raise RuntimeError("the mirror did not write every object")
     return taken
 
 
-def walking(opened: Storage, namespace: Namespace, *, nodes: int = 400, degree: int = 5) -> list[Line]:
+def walking(opened: Storage, built: Built, *, nodes: int = 400, degree: int = 5) -> list[Line]:
     """An expand of three hops with a budget of 64 objects asked, and the statements it takes."""
     rng = np.random.default_rng(1)
-    ids = [document_id(namespace, n) for n in range(1, min(nodes, _documents()) + 1)]
+    namespace = built.namespace
+    ids = [document_id(namespace, n) for n in range(min(nodes, len(built.keys) // PARTS))]
     for n, source in enumerate(ids):
         for target in rng.choice(len(ids), degree, replace=False).tolist():
             if target != n:
                 produce_brain.link(namespace, source, ids[target], "related")
-    run_steps()
+    run_steps(only=(BRAIN_MIRROR,))
+    _expand(opened, namespace, ids[0])
     statements, taken = [], []
     for seed in ids[:40]:
         with _counting() as told:
@@ -250,10 +259,6 @@ def walking(opened: Storage, namespace: Namespace, *, nodes: int = 400, degree: 
              note=f"PostgreSQL's graph, {len(ids)} objects with {degree} edges each, at most 64 objects asked; the most of 40; "
              f"p50 {figures.p50 * 1000:.1f} ms, p95 {figures.p95 * 1000:.1f} ms"),
     ]  # fmt: skip
-
-
-def _documents() -> int:
-    return int(fetch_all("SELECT count(*) FROM brain_objects WHERE kind = 'document'")[0][0])
 
 
 def _expand(opened: Storage, namespace: Namespace, seed: UUID) -> None:
@@ -271,7 +276,8 @@ def _counting() -> Iterator[list[str]]:
     original = psycopg.Connection.execute
 
     def counted(self: psycopg.Connection[object], query: object, *args: object, **more: object) -> object:
-        told.append(str(query))
+        if query:  # the pool asks an idle connection whether it lives
+            told.append(str(query))
         return original(self, query, *args, **more)  # type: ignore[arg-type]
 
     psycopg.Connection.execute = counted  # type: ignore[assignment, method-assign]

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from arena import Arena, arena
+from brain_speed import brain_speed
 from locomo import locomo
 from machine import facts, load
 from measure import Line
@@ -39,6 +40,7 @@ BENCHES: Mapping[str, Callable[..., list[Line]]] = {
     "pay": pay,
     "locomo": locomo,
     "quality": quality,
+    "brain": brain_speed,
 }
 
 
@@ -77,6 +79,8 @@ def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
     if name == "pay":
         beam = options.locomo.parent / "beam_100k" if options.locomo else None
         return pay(ground, options.locomo, beam, quick=options.quick)
+    if name == "brain":
+        return brain_speed(ground, quick=options.quick, large=options.large)
     if name == "quality":
         return quality(ground, options.data, quick=options.quick, sets=options.sets, cache=options.cache)
     return BENCHES[name](ground, quick=options.quick)
@@ -87,7 +91,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--only", nargs="+", choices=list(BENCHES), metavar="NAME", help=f"of: {', '.join(BENCHES)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, less than a minute in all")
-    parser.add_argument("--large", action="store_true", help="1,000,000 records too, some ten minutes more")
+    parser.add_argument(
+        "--large", action="store_true", help="1,000,000 records and 300,000 parts too, twenty minutes more"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as JSON too")
     parser.add_argument("--write", action="store_true", help="write bench/RESULTS.md")
     parser.add_argument(

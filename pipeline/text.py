@@ -8,7 +8,8 @@ Latin script. Scripts written without spaces, and Korean, give overlapping pairs
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 
@@ -20,6 +21,9 @@ TERM_LIMIT = 20_000
 _STEM_MAX_CHARS = 64
 _IDENTIFIER_MAX_PARTS = 12
 _FOLD_ROUNDS = 4
+# Texts repeat their words: what became of the last ones is remembered, some ten megabytes at most.
+_REMEMBERED = 32_768
+_REMEMBERED_CHARS = 32
 
 _FUNCTION_WORDS = """
     a about after again all also am an and any are as at be because been before being both but by can cannot could did
@@ -110,7 +114,7 @@ def term_counts(text: str, limit: int = TERM_LIMIT) -> dict[int, int]:
             counts[word] = known + 1
         elif len(counts) < limit:
             counts[word] = 1
-    return {term_of(word): count for word, count in counts.items()}
+    return {_term_of(word): count for word, count in counts.items()}
 
 
 def terms(text: str, limit: int = TERM_LIMIT) -> list[int]:
@@ -121,6 +125,13 @@ def terms(text: str, limit: int = TERM_LIMIT) -> list[int]:
 def term_of(word: str) -> int:
     """Return the number an index stores for a word: the first 8 bytes of its BLAKE2b, signed, big-endian."""
     return int.from_bytes(blake2b(word.encode("utf-8", "surrogatepass")).digest()[:8], "big", signed=True)
+
+
+_remembered_term = lru_cache(_REMEMBERED)(term_of)
+
+
+def _term_of(word: str) -> int:
+    return _remembered_term(word) if len(word) <= _REMEMBERED_CHARS else term_of(word)
 
 
 def _fold_once(text: str) -> str:
@@ -137,15 +148,22 @@ def _tokens(text: str) -> list[str]:
 
 
 def _words_of(tokens: list[str], *, keep_stops: bool) -> list[str]:
-    known: dict[str, list[str]] = {}
+    known: dict[str, Sequence[str]] = {}
     found: list[str] = []
-    stem = _stemmer()
     for token in tokens:
         split = known.get(token)
         if split is None:
-            split = known[token] = list(_split(token, stem, keep_stops=keep_stops))
+            short = len(token) <= _REMEMBERED_CHARS
+            split = known[token] = (_remembered_split if short else _split_token)(token, keep_stops=keep_stops)
         found += split
     return found
+
+
+def _split_token(token: str, *, keep_stops: bool) -> tuple[str, ...]:
+    return tuple(_split(token, _stemmer(), keep_stops=keep_stops))
+
+
+_remembered_split = lru_cache(_REMEMBERED)(_split_token)
 
 
 def _split(token: str, stem: Callable[[str], str], *, keep_stops: bool) -> Iterator[str]:
