@@ -83,6 +83,7 @@ imports = (
     "isotherm.tasks.graph",
     "isotherm.tasks.brain_mention",
     "isotherm.tasks.brain_reembed",
+    "isotherm.tasks.brain_import",
     "isotherm.tasks.brain_unnamed",
     "isotherm.tasks.interest",
     "isotherm.tasks.interest_decide",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import psycopg
-from brain_corpus import DIMENSION, Built, copy_bytes, posting_rows
+from brain_corpus import Built, copy_bytes, posting_rows
 from corpus import word
 from floors import BM25
 from numpy.typing import NDArray
@@ -94,7 +95,7 @@ class RawInserts:
     _NODES = """
     INSERT INTO raw_nodes (namespace, id, revision, kind, title, terms, counts, length, vector, vector_model, deleted)
     SELECT '00000000-0000-0000-0000-000000000001', u.id, 2, 'part', '', u.terms::bigint[], u.counts::integer[], 60,
-           u.vector::halfvec, 'floor', false
+           u.vector::halfvec, CASE WHEN u.vector IS NOT NULL THEN 'floor' END, false
     FROM unnest(%s::uuid[], %s::text[], %s::text[], %s::text[]) AS u (id, terms, counts, vector)
     ON CONFLICT (namespace, id) DO UPDATE SET revision = excluded.revision WHERE raw_nodes.revision < excluded.revision"""
 
@@ -128,14 +129,16 @@ class RawInserts:
 class Row:
     """A finished row: everything the product has to find out is known beforehand.
 
-    Args: object_id: of the row; content: its text; counts: of its terms; vector: shape (384,).
+    Args: object_id: of the row; content: its text; counts: of its terms; vector: shape (384,), None for none.
     """
 
     __slots__ = ("content", "counts", "object_id", "vector")
 
-    def __init__(self, object_id: Any, content: str, counts: dict[int, int], vector: NDArray[np.float32]) -> None:  # noqa: ANN401
+    def __init__(
+        self, object_id: UUID, content: str, counts: dict[int, int], vector: NDArray[np.float32] | None
+    ) -> None:
         self.object_id, self.content, self.counts = object_id, content, dict(sorted(counts.items()))
-        self.vector = HalfVector(vector).to_text() if vector.shape == (DIMENSION,) else None
+        self.vector = None if vector is None else HalfVector(vector).to_text()
 
 
 def _columns(rows: Sequence[Row]) -> tuple[Any, ...]:

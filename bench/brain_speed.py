@@ -140,27 +140,26 @@ def _objects() -> int:
 
 
 def writing(
-    opened: Storage, conn: Bare, built: Built, *, quick: bool, rounds: int = 5
+    opened: Storage, conn: Bare, built: Built, *, quick: bool, rounds: int = 3
 ) -> list[Line]:  # fmt: skip
     """Puts with vectors and mirror against raw inserts of the same rows, and the mirror against raw upserts of its nodes."""
-    count, rounds = (100, 2) if quick else (1_000, rounds)
-    factory.use_embedder(opened.settings, Given({}))
+    count = 100 if quick else 500
     raw, fill = RawInserts(conn), _Fresh(built.namespace)
     if not quick:  # so that indexes of both are of one size
         _fill_raw(conn)
     put = alternate(
         lambda: [raw.rows(fill.rows(count), _RAW_BATCH, nodes=True) / count],
-        lambda: [_put(built.namespace, fill.objects(count)) / count],
+        lambda: [_put(opened, built.namespace, fill.objects(count)) / count],
         rounds,
     )
     single = alternate(
-        lambda: [raw.nodes(fill.rows(count), _RAW_BATCH) / count],
-        lambda: [_drained(built.namespace, fill.objects(count), 1) / count],
+        lambda: [raw.nodes(fill.rows(count, vectors=False), _RAW_BATCH) / count],
+        lambda: [_drained(opened, built.namespace, fill.objects(count), 1) / count],
         rounds,
     )
     batched = alternate(
-        lambda: [raw.nodes(fill.rows(count), _RAW_BATCH) / count],
-        lambda: [_drained(built.namespace, fill.objects(count), _BATCH) / count],
+        lambda: [raw.nodes(fill.rows(count, vectors=False), _RAW_BATCH) / count],
+        lambda: [_drained(opened, built.namespace, fill.objects(count), _BATCH) / count],
         rounds,
     )
     size = f"{len(built.keys):,} parts"
@@ -187,16 +186,15 @@ class _Fresh:
 
     def __init__(self, namespace: Namespace) -> None:
         self._namespace = namespace
-        self._next = 0
+        self._next = int(fetch_all("SELECT count(*) FROM brain_objects")[0][0])
         self._texts = zipf(2_000, shortest=60, longest=60)
 
-    def rows(self, count: int) -> list[Row]:
+    def rows(self, count: int, *, vectors: bool = True) -> list[Row]:
         """As finished rows."""
-        found = []
-        for new in self.objects(count):
-            said = new.content
-            found.append(Row(new.id, said, text.term_counts(said), made(said)))
-        return found
+        return [
+            Row(n.id, n.content, text.term_counts(n.content), made(n.content) if vectors else None)
+            for n in self.objects(count)
+        ]
 
     def objects(self, count: int) -> list[NewObject]:
         """As the producer takes them."""
@@ -208,7 +206,10 @@ class _Fresh:
         return found
 
 
-def _put(namespace: Namespace, objects: Sequence[NewObject]) -> float:
+def _put(opened: Storage, namespace: Namespace, objects: Sequence[NewObject]) -> float:
+    """Seconds until vectors and nodes are there; to make the vectors is no part of it."""
+    factory.use_embedder(opened.settings, Given({n.content: made(n.content) for n in objects}))
+
     def act() -> None:
         for at in range(0, len(objects), _BATCH):
             produce_brain.put_many(namespace, objects[at : at + _BATCH])
@@ -217,25 +218,16 @@ def _put(namespace: Namespace, objects: Sequence[NewObject]) -> float:
     return timed(act)
 
 
-def _drained(namespace: Namespace, objects: Sequence[NewObject], batch: int) -> float:
-    """Seconds of the mirror alone. The embedder is switched off, so that there are no other steps."""
-    opened = _without_embedder()
+def _drained(opened: Storage, namespace: Namespace, objects: Sequence[NewObject], batch: int) -> float:
+    """Seconds of the mirror alone. There is no embedder, so that there are no other steps, and nodes have no vectors."""
+    factory.use_embedder(opened.settings, None)
     for at in range(0, len(objects), batch):
         produce_brain.put_many(namespace, objects[at : at + batch])
     before = fetch_all(_MIRRORED)[0][0]
     taken = timed(run_steps)
     if fetch_all(_MIRRORED)[0][0] - before != len(objects):
         raise RuntimeError("the mirror did not write every object")
-    factory.use_embedder(opened.settings, Given({}))
     return taken
-
-
-def _without_embedder() -> Storage:
-    from isotherm import storage  # noqa: PLC0415 - what is open now
-
-    opened = storage.open()
-    factory.use_embedder(opened.settings, None)
-    return opened
 
 
 def walking(opened: Storage, namespace: Namespace, *, nodes: int = 400, degree: int = 5) -> list[Line]:

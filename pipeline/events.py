@@ -325,6 +325,15 @@ class ObjectsStored(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class FilesImported(Event):
+    """Files were taken into the knowledge base; `failed` counts those that could not be stored."""
+
+    name: ClassVar[str] = "brain.files_imported"
+    files: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
 class EdgesChanged(Event):
     """Edges between objects were written or taken out."""
 

@@ -25,6 +25,8 @@ FORGET = "tier.forget"
 
 BRAIN_EMBED = "brain.embed"
 BRAIN_MIRROR = "brain.mirror"
+BRAIN_IMPORT = "brain.import"
+BRAIN_IMPORT_REPORT = "brain.report_import"
 BRAIN_MENTION = "brain.mention"
 
 EXTRACT = "interest.extract"
@@ -49,6 +51,8 @@ STAGES = MappingProxyType(
         FORGET: Queue.DB,
         BRAIN_EMBED: Queue.LLM,
         BRAIN_MIRROR: Queue.GRAPH,
+        BRAIN_IMPORT: Queue.DB,
+        BRAIN_IMPORT_REPORT: Queue.DB,
         BRAIN_MENTION: Queue.DB,
         EXTRACT: Queue.LLM,
         S1_FOLD: Queue.LLM,

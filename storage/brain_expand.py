@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Final, Protocol
 from uuid import UUID
 
+from uuid_utils.compat import uuid7
+
+from isotherm.pipeline.brain.answers import Relation
 from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.errors import ObjectIdRequiredError, ObjectNotFoundError
 from isotherm.pipeline.brain.expand import SIBLINGS, Mode, Wanted, mode_of, split_labels
@@ -15,9 +18,11 @@ from isotherm.pipeline.brain.links import Edge, EdgeKey
 from isotherm.pipeline.brain.objects import Object, namespace_uuid
 from isotherm.pipeline.brain.observing import Op, OpObserver, observed
 from isotherm.pipeline.brain.recipes import ExpandRecipe, Recipes
+from isotherm.pipeline.brain.result_sets import Kept, ResultSet, SearchContext, cursor
 from isotherm.pipeline.brain.walk import CALLS, HOPS, NEIGHBORS, Budget, Direction, Neighbor, Walked, trails
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.identity import Namespace
+from isotherm.storage import brain_pages
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import connection
@@ -25,14 +30,6 @@ from isotherm.storage.postgres.pool import connection
 _GRAPH = "graph"
 # Objects of an answer about several.
 MANY: Final = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Relation:
-    """One edge that leads to an object of an expand, in the direction seen from where the walk came."""
-
-    edge: Edge
-    direction: Direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +49,18 @@ class Related:
 class Expanded:
     """What is around objects.
 
-    Args: degraded: what was out of reach and left out; truncated: a budget may have hidden something.
+    Args: degraded: what was out of reach and left out; truncated: a budget may have hidden something; result_set_id: what
+        the rest is kept under, None when all is here or nobody asked for pages; cursor: gives the next page; has_more:
+        whether there is one.
     """
 
     mode: Mode
     items: tuple[Related, ...] = ()
     degraded: tuple[str, ...] = ()
     truncated: bool = False
+    result_set_id: UUID | None = None
+    cursor: str | None = None
+    has_more: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,18 +128,23 @@ class Walks:
         containment: bool = False,
         hops: int = 1,
         limit: int = NEIGHBORS,
+        context: SearchContext | None = None,
     ) -> Expanded:
         """What is around an object: its parts, or for a part its parent and siblings; and whom its edges lead to.
 
         Args: labels: of edges to follow; none of them, or `contains`, means parts; None means all edges; containment:
-            parts in any case; hops: longest way, cut visibly; limit: most objects over edges, and most parts.
+            parts in any case; hops: longest way, cut visibly; limit: most objects over edges, and most parts; context:
+            keeps what is found for later pages of `limit` objects, when it is more than fits into one answer.
         Raises: ObjectIdRequiredError for the nil id; ObjectNotFoundError when the namespace has no such object;
             GraphRequiredError when edges are asked for and there is no graph; TransientError when PostgreSQL cannot be
             reached. A graph out of reach degrades the answer when parts were asked for too, else it is a TransientError.
         """
-        asked = Around(labels=labels, direction=direction, containment=containment, hops=hops, limit=limit)
+        most = limit if context is None else self.config.max_result_set
+        asked = Around(labels=labels, direction=direction, containment=containment, hops=hops, limit=most)
         with observed(self.observer, Op.EXPAND) as outcome:
             found = expand(self, namespace, object_id, self._within(asked))
+            if context is not None:
+                found = self._in_pages(found, namespace, context, limit)
             outcome.hits, outcome.degraded = len(found.items), found.degraded
             return found
 
@@ -180,6 +187,33 @@ class Walks:
             limit=limit,
         )
 
+    def _in_pages(self, found: Expanded, namespace: Namespace, context: SearchContext, limit: int) -> Expanded:
+        """The first page of an answer that is too long for one, the rest kept; a short one as it is."""
+        config = self.config
+        if len(found.items) <= config.expand_inline_max:
+            return found
+        items, page = found.items[: config.max_result_set], max(limit, 1)
+        kept = ResultSet(
+            uuid7(),
+            namespace_uuid(namespace),
+            Op.EXPAND.value,
+            "",
+            tuple(map(_kept, items)),
+            config.now(),
+            found.degraded,
+            found.truncated or len(items) < len(found.items),
+        )
+        context.put(kept)
+        more = len(items) > page
+        return replace(
+            found,
+            items=items[:page],
+            truncated=kept.truncated,
+            result_set_id=kept.id,
+            cursor=cursor(kept.id, page) if more else None,
+            has_more=more,
+        )
+
     def _within(self, asked: Around) -> Around:
         """What was asked, with the knobs of this engine."""
         return replace(
@@ -191,6 +225,10 @@ class Walks:
             most_hops=self.config.max_expand_hops,
             strict=self.config.fail_on_graph_error,
         )
+
+
+def _kept(item: Related) -> Kept:
+    return brain_pages.kept(item.object.id, item.relations, item.depth)
 
 
 class HasGraph(Protocol):

@@ -24,7 +24,9 @@ from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.fusion import Fusion, Ranked
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
+from isotherm.storage import brain_pages
 from isotherm.storage.brain_graph_leg import Walk, walked
+from isotherm.storage.brain_hints import Hinter, Hints
 from isotherm.storage.postgres import brain_exact, brain_read, brain_search
 from isotherm.storage.postgres.brain_search import Found, Leg, Near
 from isotherm.storage.postgres.namespaces import Place
@@ -37,6 +39,8 @@ _QUERY_TERMS = 64
 _MOST_CANDIDATES = 4_000
 # What being called just so adds to a score: more than all legs together, and out of reach of age.
 _EQUAL = 10.0
+# What a hit has that has nothing in common with the query: enough to keep its place, and nothing beside any other score.
+_LEAST = 1e-9
 LEXICAL, VECTOR = "lexical", "vector"
 _ALIKE, _SAME, _RERANK = "alike", "equal", "rerank"
 
@@ -81,16 +85,23 @@ class Finder:
     ) -> None:
         self._config, self._embedder, self._reranker = config, embedder, reranker
 
-    def search(self, asked: Asked) -> Page:
-        """By words and by meaning. Raises: TransientError when PostgreSQL is away; the model's too, if so configured."""
+    def search(self, asked: Asked, hinter: Hinter | None = None) -> Page:
+        """By words and by meaning. Args: hinter: asks the graph for more candidates.
+
+        Raises: TransientError when PostgreSQL is away; the model's and the graph's too, if so configured.
+        """
         near, degraded = self._near(asked.query) if VECTOR in asked.legs else (None, ())
+        k = max(self._config.candidate_k, 3 * asked.limit)
+        hints = Hints() if hinter is None else hinter.objects(asked.query, near, k, asked.filters.kinds)
+        degraded += hints.degraded
         terms = text.terms(asked.query, _QUERY_TERMS) if LEXICAL in asked.legs else []
         with connection() as conn:
             ns, filters = asked.place.namespace_id, asked.filters
-            small = filters.narrow and brain_search.is_small(conn, ns, filters)
+            hinted = brain_search.among(conn, ns, filters, hints.objects) if hints.objects else []
 
             def legs(k: int) -> dict[str, Leg]:
-                return _legs(conn, ns, terms, near, filters, k, small=small)
+                words, meaning = brain_search.legs(conn, ns, terms, near, filters, k, hinted=hinted)
+                return {LEXICAL: words} if near is None else {LEXICAL: words, VECTOR: meaning}
 
             found, hits = self._enough(asked, legs)
             promoted, told = self._walked(conn, asked, promote(_aged(hits, asked), self._config.evidence_n))
@@ -209,20 +220,6 @@ def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answe
     return with_page(answer, result_set.id, following, has_more=more)
 
 
-def _legs(
-    conn: Connection, ns: int, terms: Sequence[int], near: Near | None, filters: Filters, k: int, *, small: bool
-) -> dict[str, Leg]:
-    """What each leg proposes, and what it says of the proposals of the other."""
-    meaning = Leg() if near is None else brain_search.vectors(conn, ns, near, filters, k)
-    also = [row.key for row in meaning.found]
-    words = brain_search.lexical(conn, ns, terms, filters, k, small=small, also=also)
-    if near is None:
-        return {LEXICAL: words}
-    more = [row.key for row in words.found if row.key not in set(also)]
-    others = brain_search.likeness(conn, ns, near, more) if more else ()
-    return {LEXICAL: words, VECTOR: replace(meaning, others=others)}
-
-
 def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
     """Join the legs. For sums every leg scores what another one proposed; ranks are of what a leg proposed itself."""
     shown = {name: (*leg.found, *(leg.others if fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
@@ -231,7 +228,9 @@ def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
     ranked = {name: _ranked(name, [(row.key, row.score) for row in found]) for name, found in ordered.items()}
     fused = joining.fuse(ranked, fusion, rrf_k=rrf_k)
     return [
-        Hit(row.id, row.parent_id, one.score, row.updated_at, one.shares) for one in fused for row in (rows[one.key],)
+        Hit(row.id, row.parent_id, one.score or _LEAST * (1 - place / len(fused)), row.updated_at, one.shares)
+        for place, one in enumerate(fused)
+        for row in (rows[one.key],)
     ]
 
 
@@ -259,14 +258,21 @@ def _results(
     conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit]
 ) -> tuple[Result, ...]:
     """Read objects and evidence again under the namespace; what is gone meanwhile is left out."""
-    objects = brain_read.by_id(conn, ns, [each.id for each in kept])
     ids = [part.id for each in kept for part in each.evidence]
-    seen = brain_read.glimpses(conn, ns, ids, READ_CHARS) if ids else {}
+    objects, seen = brain_read.shown(conn, ns, [each.id for each in kept], ids, READ_CHARS)
+    led = brain_pages.relations(conn, ns, kept)
     words = text.words(query)[:_QUERY_TERMS]
     return tuple(
-        Result(objects[each.id], each.score or 0.0, best.get(each.id), _evidence(each, seen, words))
+        Result(
+            objects[each.id],
+            each.score or 0.0,
+            best.get(each.id),
+            _evidence(each, seen, words),
+            led[each.id],
+            brain_pages.depth(each),
+        )
         for each in kept
-        if each.id in objects
+        if each.id in objects and each.id in led
     )
 
 

@@ -28,7 +28,9 @@ from isotherm.pipeline.brain.observing import Op, OpObserver, observed
 from isotherm.pipeline.brain.result_sets import SearchContext, cursor, read_cursor
 from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
+from isotherm.storage import brain_hints
 from isotherm.storage.brain_find import LEXICAL, VECTOR, Asked, Finder, Page
+from isotherm.storage.brain_hints import Hinter
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces
 from isotherm.storage.postgres.brain_exact import canonical_uuid
 from isotherm.storage.postgres.pool import connection
@@ -194,7 +196,8 @@ class Searches:
             asked = self._asked(Op.FIND_OBJECTS, namespace, query, limit, filters, context)
             if asked is None:
                 return Answer()
-            page = self._finder.search(replace(asked, filters=replace(asked.filters, whole=True)))
+            hinter = self._hinter(namespace)
+            page = self._finder.search(replace(asked, filters=replace(asked.filters, whole=True)), hinter)
             outcome.hits, outcome.degraded, outcome.legs = len(page.answer.results), page.answer.degraded, page.legs
             return page.answer
 
@@ -208,13 +211,13 @@ class Searches:
                 raise EdgeSearchUnavailableError("this engine has no graph that holds edges")
             if not label.strip() or not query.strip():
                 raise LinkQueryRequiredError("a label and something to look for are needed")
-            most, place = self.config.limit(limit), namespaces.find(namespace)
+            most, place, terms = self.config.limit(limit), namespaces.find(namespace), text.terms(query)
             if place is None:
                 return Links()
+            hints = self._hinter(namespace).edges(label, query, most + 1)
             with connection() as conn:
-                found = brain_edges.find_links(
-                    conn, place.namespace_id, fold_label(label), query, text.terms(query), most + 1
-                )
+                found = brain_edges.find_links(conn, place.namespace_id, fold_label(label), query, terms, most + 1)
+                found = brain_hints.with_hints(conn, place.namespace_id, found, hints.edges, terms)
                 ends = [end for each in found for end in (each.edge.key.source, each.edge.key.target)]
                 objects = brain_read.by_id(conn, place.namespace_id, ends)
             hits = [
@@ -222,8 +225,8 @@ class Searches:
                 for e in found
                 if e.edge.key.source in objects and e.edge.key.target in objects
             ]
-            outcome.hits = len(hits[:most])
-            return Links(tuple(hits[:most]), truncated=len(found) > most)
+            outcome.hits, outcome.degraded = len(hits[:most]), hints.degraded
+            return Links(tuple(hits[:most]), hints.degraded, truncated=len(found) > most)
 
     def continue_(
         self, namespace: Namespace, at: str, context: SearchContext | None, *, limit: int | None = None
@@ -251,6 +254,9 @@ class Searches:
             outcome.hits = len(results)
             answer = Answer(tuple(results), found.degraded, found.truncated)
             return with_page(answer, found.id, cursor(found.id, offset) if more else None, has_more=more)
+
+    def _hinter(self, namespace: Namespace) -> Hinter:
+        return Hinter(self._graph, namespace_uuid(namespace), self.config.fail_on_graph_error)
 
     def _read(self, namespace: Namespace, object_id: UUID, *, content: bool = False) -> Object:
         if object_id == _NIL:

@@ -125,7 +125,8 @@ def _asked(step: ClaimedStep) -> Asked:
 def _settle(conn: Connection, step: ClaimedStep, receipt: dict[str, Any], *, alone: bool) -> None:
     """A step that somebody else took meanwhile is theirs; only the one whose message this is must be ours."""
     try:
-        step.settle(conn, receipt, is_result=True)
+        # A mirror that is one of several in its operation, as of an import, is not what the operation came to.
+        step.settle(conn, receipt, is_result=not step.unit)
     except LostLeaseError:
         if alone:
             raise

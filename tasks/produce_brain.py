@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +39,7 @@ from isotherm.storage.postgres.brain_write import Put, Written
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
+from isotherm.tasks import graph
 from isotherm.tasks.accepted import operation_over
 from isotherm.tasks.observe import emit
 from isotherm.tasks.publish import after_commit, publish_after_commit
@@ -82,7 +83,9 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     parent_id: UUID | None = None,
     position: int | None = None,
     expected_revision: int | None = None,
+    source_time: datetime | None = None,
     strict: bool = False,
+    wait_mirrored: timedelta | None = None,
 ) -> Stored:
     """Store one object, or a part of one. An object that is there unchanged is left alone.
 
@@ -94,9 +97,19 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     if object_id is None:
         object_id = uuid7() if key is None else derived_id(namespace, "object", clean_name(key, field="key"))
     new = NewObject(
-        object_id, kind, title, summary, content, content_type, properties or {}, parent_id, position, expected_revision
+        object_id,
+        kind,
+        title,
+        summary,
+        content,
+        content_type,
+        properties or {},
+        parent_id,
+        position,
+        expected_revision,
+        source_time,
     )
-    return put_many(namespace, [new], key=key, strict=strict)
+    return put_many(namespace, [new], key=key, strict=strict, wait_mirrored=wait_mirrored)
 
 
 def put_many(
@@ -105,13 +118,16 @@ def put_many(
     *,
     key: str | None = None,
     replace_parts: bool = False,
+    keep_times: bool = False,
     strict: bool = False,
+    wait_mirrored: timedelta | None = None,
 ) -> Stored:
     """Store objects and parts of one namespace under one operation, in one transaction.
 
     Args: objects: 1 to 1,000; of two with one id the last one counts; replace_parts: parts of the given objects that are
-    not given too are taken out; strict: store nothing unless every object gets its vector now, instead of soon.
-    Raises: as `put`; TransientError when a strict put finds the embedder away.
+    not given too are taken out; keep_times: leave alone what differs only in the time of its source; strict: store nothing unless every object gets its vector now, instead of soon; wait_mirrored: return only once the graph has it,
+    and wait for so long at most.
+    Raises: as `put`, and as `tasks.graph.wait_mirrored` when the graph does not have it in time: it is stored then; TransientError when a strict put finds the embedder away.
     """
     opened = storage.open()
     redactor = factory.redactor(opened.settings)
@@ -120,9 +136,10 @@ def put_many(
     if not 1 <= len(unique) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} objects can be stored at once, not {len(unique)}")
     ids = [n.id for n in cleaned]
-    return namespaces.again_if_erased(
-        lambda: _put(namespace, unique, ids, key, replace_parts=replace_parts, strict=strict)
+    stored = namespaces.again_if_erased(
+        lambda: _put(namespace, unique, ids, key, replace_parts=replace_parts, keep_times=keep_times, strict=strict)
     )
+    return _mirrored(stored, wait_mirrored)
 
 
 def _put(
@@ -132,12 +149,13 @@ def _put(
     key: str | None,
     *,
     replace_parts: bool,
+    keep_times: bool,
     strict: bool,
 ) -> Stored:
     opened = storage.open()
     place = namespaces.resolve(namespace)
     embeds = factory.embedder(opened.settings) is not None
-    wanted = Put(place, unique, replace_parts, embeds, datetime.now(UTC))
+    wanted = Put(place, unique, replace_parts, embeds, datetime.now(UTC), keep_times=keep_times)
     if strict:
         wanted = with_vectors(wanted)
     new = _operation(PUT, namespace, place, key, [*map(_fingerprint, unique), replace_parts])
@@ -177,7 +195,12 @@ def _save(namespace: Namespace, what: str, saved: Saved, key: str | None) -> Sto
 
 
 def soft_delete(
-    namespace: Namespace, object_id: UUID, *, expected_revision: int | None = None, key: str | None = None
+    namespace: Namespace,
+    object_id: UUID,
+    *,
+    expected_revision: int | None = None,
+    key: str | None = None,
+    wait_mirrored: timedelta | None = None,
 ) -> Stored:
     """Take an object and its parts out of every search; putting it again brings it back, with its edges.
 
@@ -186,10 +209,11 @@ def soft_delete(
     opened, place = storage.open(), _known(namespace)
     new = _operation(DELETE, namespace, place, key, [str(object_id), expected_revision])
     done = opened.brain.soft_delete(new, place, [object_id], expected_revision=expected_revision)
-    return _follow_up(new, done, [object_id], ObjectsStored(done.written, done.removed))
+    stored = _follow_up(new, done, [object_id], ObjectsStored(done.written, done.removed))
+    return _mirrored(stored, wait_mirrored)
 
 
-def link(
+def link(  # noqa: PLR0913 - one keyword for each field of an edge
     namespace: Namespace,
     source: UUID,
     target: UUID,
@@ -201,6 +225,7 @@ def link(
     confidence: float | None = None,
     evidence_id: UUID | None = None,
     key: str | None = None,
+    wait_mirrored: timedelta | None = None,
 ) -> Stored:
     """Write an edge between two objects; one that is there says what is given now, and nothing else.
 
@@ -214,16 +239,24 @@ def link(
     said = [note, status, role, confidence, str(evidence_id)]
     new = _operation(LINK, namespace, place, key, [str(source), str(target), wanted.key.label, *said])
     done = opened.brain.link(new, place, wanted)
-    return _follow_up(new, done, [source, target], EdgesChanged(done.written, 0))
+    return _mirrored(_follow_up(new, done, [source, target], EdgesChanged(done.written, 0)), wait_mirrored)
 
 
-def unlink(namespace: Namespace, source: UUID, target: UUID, label: str, *, key: str | None = None) -> Stored:
+def unlink(
+    namespace: Namespace,
+    source: UUID,
+    target: UUID,
+    label: str,
+    *,
+    key: str | None = None,
+    wait_mirrored: timedelta | None = None,
+) -> Stored:
     """Take an edge out. Raises: RejectedError when there is no such edge; as `put` besides."""
     edge = EdgeKey(source, target, label).cleaned()
     opened, place = storage.open(), _known(namespace)
     new = _operation(UNLINK, namespace, place, key, [str(source), str(target), edge.label])
     done = opened.brain.unlink(new, place, edge)
-    return _follow_up(new, done, [source, target], EdgesChanged(0, done.written))
+    return _mirrored(_follow_up(new, done, [source, target], EdgesChanged(0, done.written)), wait_mirrored)
 
 
 def search(  # noqa: PLR0913 - one keyword for each choice of a caller
@@ -300,11 +333,18 @@ def expand(
     containment: bool = False,
     hops: int = 1,
     limit: int = NEIGHBORS,
+    context: SearchContext | None = None,
 ) -> Expanded:
     """What is around an object. Args and Raises: as `Engine.expand`."""
-    brain = storage.open().brain
-    return brain.expand(
-        namespace, object_id, labels, direction=direction, containment=containment, hops=hops, limit=limit
+    return storage.open().brain.expand(
+        namespace,
+        object_id,
+        labels,
+        direction=direction,
+        containment=containment,
+        hops=hops,
+        limit=limit,
+        context=context,
     )
 
 
@@ -341,7 +381,7 @@ def _fingerprint(new: NewObject) -> list[Any]:
     """What a repeat must have in common with the first call; the expected revision is long outdated then."""
     same = replace(new, expected_revision=None)
     return [str(same.id), same.kind, same.title, same.summary, same.content, same.content_type, dict(same.properties),
-            str(same.parent_id), same.position]  # fmt: skip
+            str(same.parent_id), same.position, *([] if same.source_time is None else [same.source_time.isoformat()])]  # fmt: skip
 
 
 def _publish(batch: list[tuple[Message, ...]]) -> None:
@@ -353,3 +393,10 @@ def _follow_up(new: NewOperation, done: Written, ids: Sequence[UUID], event: Eve
         after_commit(_publish, done.messages)
         emit(event, operation_id=str(new.id), trace_id=str(new.trace_id))
     return Stored(done.operation_id, tuple(ids), done.new, done.written, done.removed)
+
+
+def _mirrored(stored: Stored, within: timedelta | None) -> Stored:
+    """Wait for the graph where that was asked for. Raises: as `graph.wait_mirrored`."""
+    if within is not None:
+        graph.wait_mirrored(stored.operation_id, within)
+    return stored

@@ -59,6 +59,7 @@ from isotherm.tasks.produce_forget import (
     forget_tenant,
     rewrite_files,
 )
+from isotherm.tasks.produce_import import import_files
 from isotherm.tasks.produce_interest import (
     contradictions,
     ingest_session,
@@ -93,6 +94,7 @@ __all__ = [
     "forget_session",
     "forget_tenant",
     "get",
+    "import_files",
     "import_records",
     "ingest_session",
     "interest_context",

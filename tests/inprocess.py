@@ -13,6 +13,7 @@ from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import (
     brain,
+    brain_import,
     brain_mention,
     cold,
     embed,
@@ -38,7 +39,8 @@ ORDER BY s.id LIMIT 1"""
 
 STAGES = {task.name: task for task in (tier.index, tier.plan, tier.migrate, tier.restore, tier.report, cold.summarize,
                                        cold.archive, embed.embed, forget.forget)}  # fmt: skip
-STAGES |= {task.name: task for task in (brain.embed, brain.mirror, brain_mention.mention)}
+STAGES |= {task.name: task for task in (brain.embed, brain.mirror, brain_import.import_file, brain_import.report,
+                                        brain_mention.mention)}  # fmt: skip
 STAGES |= {task.name: task for task in (interest.extract, interest.fold, interest.judge, interest_decide.cluster,
                                         interest_decide.adjudicate, interest_decide.persist,
                                         interest_tend.tend)}  # fmt: skip

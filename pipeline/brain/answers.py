@@ -12,6 +12,7 @@ from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.pipeline.brain.links import Edge
 from isotherm.pipeline.brain.objects import Object
 from isotherm.pipeline.brain.promotion import Hit
+from isotherm.pipeline.brain.walk import Direction
 from isotherm.pipeline.fusion import Share
 
 _NIL: Final = UUID(int=0)
@@ -30,13 +31,26 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Relation:
+    """One edge that leads to an object of an expand, in the direction seen from where the walk came."""
+
+    edge: Edge
+    direction: Direction
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """An object of an answer; `best` is the hit that gave it its score, with the legs' shares; None on later pages."""
+    """An object of an answer; `best` is the hit that gave it its score, with the legs' shares; None on later pages.
+
+    Args: relations, depth: on later pages of an expand, the edges that lead to it and how many hops away it is.
+    """
 
     object: Object
     score: float
     best: Hit | None
     evidence: tuple[Evidence, ...] = ()
+    relations: tuple[Relation, ...] = ()
+    depth: int = 0
 
     @property
     def shares(self) -> Mapping[str, Share]:

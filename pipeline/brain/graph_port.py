@@ -91,10 +91,15 @@ class EdgeHit:
 class GraphPort(Protocol):
     """A graph server, a table, or this process's memory.
 
-    `object_search` and `edge_search` say whether its indexes can be asked.
+    `own_search` says whether asking it adds anything to what PostgreSQL finds; `object_search` and `edge_search` say whether its indexes can be asked.
 
     Raises, from every method: TransientError when the graph is out of reach.
     """
+
+    @property
+    def own_search(self) -> bool:
+        """Whether its searches look at rows of its own, which PostgreSQL's searches do not see."""
+        ...
 
     @property
     def object_search(self) -> bool:

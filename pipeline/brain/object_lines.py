@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
+from isotherm.pipeline.brain.kinds import instant
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
 from isotherm.pipeline.brain.objects import NewObject, derived_id
 from isotherm.pipeline.errors import RejectedError
@@ -16,7 +18,7 @@ from isotherm.pipeline.identity import Namespace
 LINE_LIMIT: Final = 32 * 1024 * 1024
 _NIL: Final = UUID(int=0)
 _TEXTS: Final = ("kind", "title", "summary", "content", "content_type")
-_OBJECT: Final = frozenset({*_TEXTS, "id", "properties", "parent_id", "position"})
+_OBJECT: Final = frozenset({*_TEXTS, "id", "properties", "parent_id", "position", "source_time"})
 _LINK: Final = frozenset({"source", "target", "label", "note", "status", "role", "confidence", "evidence_id"})
 
 
@@ -81,6 +83,7 @@ def _object(value: Mapping[str, Any], namespace: Namespace, kind: str, number: i
         properties=value.get("properties") or {},
         parent_id=None if value.get("parent_id") is None else _id(value["parent_id"], "parent_id", namespace),
         position=position,
+        source_time=_moment(value.get("source_time")),
     )
     if own is None:
         new = replace(new, id=derived_id(namespace, "line", new.kind, new.title, str(number)))
@@ -114,6 +117,13 @@ def _text(value: Mapping[str, Any], name: str) -> str:
         return ""
     if not isinstance(found, str):
         raise RejectedError(f"{name}: text is needed")
+    return found
+
+
+def _moment(value: object) -> datetime | None:
+    found = None if value is None else instant(value)
+    if value is not None and found is None:
+        raise RejectedError("source_time: RFC3339 text with a zone or a date is needed")
     return found
 
 

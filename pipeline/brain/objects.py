@@ -42,7 +42,8 @@ class NewObject:
     Args: id: unique in its namespace; kind: what it is, a name of the caller's; content_type: such as text/markdown;
         properties: JSON values by name; parent_id: set for a part of another object, which must not be a part itself;
         position: order among the parts of one parent; expected_revision: refuse unless the stored object has this
-        revision, 0 when there must be none; None asks nothing.
+        revision, 0 when there must be none; None asks nothing; source_time: when what it says was so, by which its age is
+        counted; None means the time of the write.
     """
 
     id: UUID
@@ -55,6 +56,7 @@ class NewObject:
     parent_id: UUID | None = None
     position: int | None = None
     expected_revision: int | None = None
+    source_time: datetime | None = None
 
     def cleaned(self, *, max_bytes: int = CONTENT_MAX_BYTES) -> Self:
         """Return the object as it will be stored: text scrubbed, the kind trimmed, properties as plain JSON values.
@@ -82,6 +84,8 @@ class NewObject:
             raise RejectedError("position: a whole number of 32 bits is needed")
         if self.expected_revision is not None and self.expected_revision < 0:
             raise RejectedError("expected_revision: 0 or more is needed")
+        if self.source_time is not None and self.source_time.utcoffset() is None:
+            raise RejectedError("source_time: a moment with a zone is needed")
 
 
 def clean_id(value: object, field_name: str) -> UUID:
@@ -118,6 +122,7 @@ class Object:
     vector_state: str
     created_at: datetime
     updated_at: datetime
+    source_time: datetime | None = None
 
     @property
     def is_part(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -35,6 +36,7 @@ class StoredRow:
     length: int
     vector_state: str
     deleted: bool
+    source_time: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +113,14 @@ def plan_put(
     parts: Sequence[StoredRow] = (),
     *,
     replace_parts: bool = False,
+    keep_times: bool = False,
 ) -> PutPlan:
     """Decide what a put does.
 
     Args: new: cleaned, each id once; stored: rows by id, of the new ones and of their parents, deleted ones too;
         parts: live parts of stored objects that get another title or, when parts are replaced, of all of `new`;
-        replace_parts: parts of the given objects that are not given too are taken out.
+        replace_parts: parts of the given objects that are not given too are taken out; keep_times: an object of which only
+        the source's time differs is left alone.
     Raises: RejectedError for a revision that is not the expected one, a parent that is missing, deleted or a part
         itself, and an object that would become a part or stop being one.
     """
@@ -126,7 +130,7 @@ def plan_put(
     for n in new:
         known = stored.get(n.id)
         _check(n, known, titles)
-        if known is not None and _is_same(n, known):
+        if known is not None and _is_same(n, known, keep_times=keep_times):
             same.append(known)
         else:
             changes.append(Change(n, known, Words.of(n, titles.get(n.parent_id) if n.parent_id else None)))
@@ -179,6 +183,7 @@ def _check(new: NewObject, known: StoredRow | None, titles: Mapping[UUID, str]) 
         raise RejectedError(f"object {new.id} would become a part or stop being one; give it another id")
 
 
-def _is_same(new: NewObject, known: StoredRow) -> bool:
+def _is_same(new: NewObject, known: StoredRow, *, keep_times: bool) -> bool:
     names = ("kind", "title", "summary", "content", "content_type", "properties", "parent_id", "position")
-    return not known.deleted and all(getattr(new, name) == getattr(known, name) for name in names)
+    same = not known.deleted and all(getattr(new, name) == getattr(known, name) for name in names)
+    return same and (keep_times or new.source_time == known.source_time)

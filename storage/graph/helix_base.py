@@ -37,6 +37,8 @@ class HelixBase:
         self._ready = False
         self._vectors: set[str] = set()
 
+    own_search = True
+
     @property
     def object_search(self) -> bool:
         """Whether its indexes are built."""

@@ -60,6 +60,7 @@ class _Graph:
 class MemoryGraph:
     """A `GraphPort` without a server. Threads may share it."""
 
+    own_search = True
     object_search = True
     edge_search = True
 

@@ -42,6 +42,11 @@ class PairGraph:
         self._second = second
 
     @property
+    def own_search(self) -> bool:
+        """Never: whoever does not own the first asks the second, and both would answer alike."""
+        return False
+
+    @property
     def object_search(self) -> bool:
         """Whether one of them can be asked."""
         return self._second.object_search or self._first.object_search

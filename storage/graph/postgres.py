@@ -61,6 +61,7 @@ _REVISIONS = "SELECT id, revision FROM graph_nodes WHERE namespace = %(ns)s AND 
 class PostgresGraph:
     """A `GraphPort` over this process's pool; every call is a transaction of its own."""
 
+    own_search = False
     object_search = True
     edge_search = True
 

@@ -15,11 +15,11 @@ from isotherm.storage.postgres.pool import Connection
 # Share of the query's trigrams that a stretch of the text must have.
 _ALIKE = 0.45
 # Rows that are compared for their order, when more are alike.
-_COMPARED = 1_000
+_COMPARED = 500
 # Queries longer than what is indexed of a text are no names.
 _QUERY_CHARS = 256
 
-_ROW = "r.key, r.id, r.parent_id, r.updated_at"
+_ROW = "r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at) AS updated_at"
 
 # One branch for each index.
 _BY_TITLE = """SELECT {row} FROM brain_objects AS r WHERE {allowed}
@@ -29,7 +29,8 @@ _BY_PROPERTY = "SELECT {row} FROM brain_objects AS r WHERE {allowed} AND ({test}
 _EQUAL = "SELECT DISTINCT key, id, parent_id, updated_at, 1.0 FROM ({branches}) AS e ORDER BY key LIMIT %(k)s"
 
 _THRESHOLD = "SELECT set_config('pg_trgm.word_similarity_threshold', %(alike)s, true)"
-_TEXT = "left(r.title || E'\\n' || r.summary || E'\\n' || r.content, 160)"
+# As the index has it (migration 0015).
+_TEXT = r"(left(r.title, 96) || E'\n' || left(CASE WHEN r.summary = '' THEN r.content ELSE r.summary END, 40))"
 # The index of trigrams knows namespaces only by their own type.
 _SIMILAR = """
 SELECT c.key, c.id, c.parent_id, c.updated_at, c.score, count(*) OVER () FROM (
@@ -63,7 +64,7 @@ def equal(
 
 
 def alike(conn: Connection, namespace_id: int, query: str, filters: Filters, k: int) -> Leg:
-    """The k rows whose title, summary or beginning has a stretch most like the query."""
+    """The k rows whose title, or the beginning of their summary or text, has a stretch most like the query."""
     if not query or len(query) > _QUERY_CHARS or k <= 0:
         return Leg()
     within, values = allowed(namespace_id, filters)

@@ -11,7 +11,7 @@ from isotherm.pipeline.brain.objects import Object
 from isotherm.storage.postgres.pool import Connection
 
 _COLUMNS = """r.id, r.kind, r.title, r.summary, {content}, r.content_type, r.properties, r.parent_id, r.position, r.revision,
-              r.vector_state, r.created_at, r.updated_at"""
+              r.vector_state, r.created_at, r.updated_at, r.source_time"""
 
 _BY_ID = """
 SELECT {columns} FROM brain_objects AS r
@@ -72,18 +72,23 @@ class Glimpse:
     properties: Mapping[str, Any]
 
 
-def glimpses(conn: Connection, namespace_id: int, ids: Sequence[UUID], chars: int) -> dict[UUID, Glimpse]:
-    """Parts by id, with the beginning of their text.
+def shown(
+    conn: Connection, namespace_id: int, ids: Sequence[UUID], part_ids: Sequence[UUID], chars: int
+) -> tuple[dict[UUID, Object], dict[UUID, Glimpse]]:
+    """Objects without their content, and parts with the beginning of their text, in one round trip.
 
     Args: chars: read of each text, at most.
     """
-    rows = conn.execute(_SNIPPETS, {"ns": namespace_id, "ids": list(ids), "chars": chars}).fetchall()
-    return {row[0]: Glimpse(*row[1:]) for row in rows}
+    with conn.pipeline():
+        objects = conn.execute(_BY_ID.format(columns=_SLIM), {"ns": namespace_id, "ids": list(ids)})
+        found = conn.execute(_SNIPPETS, {"ns": namespace_id, "ids": list(part_ids), "chars": chars})
+        rows, seen = objects.fetchall(), found.fetchall()
+    return {row[0]: _object(row) for row in rows}, {row[0]: Glimpse(*row[1:]) for row in seen}
 
 
 def _object(row: Sequence[Any]) -> Object:
     (object_id, kind, title, summary, content, content_type, properties, parent_id, position, revision, vector_state,
-     created_at, updated_at) = row  # fmt: skip
+     created_at, updated_at, source_time) = row  # fmt: skip
     return Object(
         id=object_id,
         kind=kind,
@@ -98,4 +103,5 @@ def _object(row: Sequence[Any]) -> Object:
         vector_state=vector_state,
         created_at=created_at,
         updated_at=updated_at,
+        source_time=source_time,
     )

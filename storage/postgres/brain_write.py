@@ -30,9 +30,9 @@ from isotherm.storage.postgres.tier_write import Patience
 EMBED_BATCH = 64
 MENTION_BATCH = 250
 _COLUMNS = """r.key, r.id, r.kind, r.title, r.summary, r.content, r.content_type, r.properties, r.parent_id, r.position,
-              r.revision, r.index_sha256, r.terms, r.length, r.vector_state, r.deleted_at IS NOT NULL"""
+              r.revision, r.index_sha256, r.terms, r.length, r.vector_state, r.deleted_at IS NOT NULL, r.source_time"""
 _NAMES = ("key", "id", "kind", "title", "summary", "content", "content_type", "properties", "parent_id", "position",
-          "revision", "index_sha256", "terms", "length", "vector_state", "deleted")  # fmt: skip
+          "revision", "index_sha256", "terms", "length", "vector_state", "deleted", "source_time")  # fmt: skip
 
 # Objects before parts and both by id: writers that meet wait for each other instead of deadlocking.
 _ORDER = "ORDER BY r.parent_id IS NOT NULL, r.id FOR NO KEY UPDATE"
@@ -45,18 +45,19 @@ WHERE r.namespace_id = %(ns)s AND r.parent_id = ANY(%(ids)s) AND r.deleted_at IS
 _UPSERT = """
 INSERT INTO brain_objects AS r (
     namespace_id, bank_id, id, kind, title, summary, content, content_type, properties, parent_id, position, revision,
-    index_sha256, terms, length, vector_state, created_at, updated_at)
+    index_sha256, terms, length, vector_state, created_at, updated_at, source_time)
 SELECT %(ns)s, %(bank)s, g.id, g.kind, g.title, g.summary, g.content, g.content_type, g.properties, g.parent_id, g.position,
-       g.revision, decode(g.index_sha256, 'hex'), g.terms, g.length, %(vector_state)s, %(now)s, %(now)s
+       g.revision, decode(g.index_sha256, 'hex'), g.terms, g.length, %(vector_state)s, %(now)s, %(now)s, g.source_time
 FROM json_to_recordset(%(rows)s) AS g (
     id uuid, kind text, title text, summary text, content text, content_type text, properties jsonb, parent_id uuid,
-    position integer, revision bigint, index_sha256 text, terms bigint[], length integer)
+    position integer, revision bigint, index_sha256 text, terms bigint[], length integer, source_time timestamptz)
 ORDER BY g.parent_id IS NOT NULL, g.id
 ON CONFLICT (namespace_id, id) DO UPDATE SET
     kind = excluded.kind, title = excluded.title, summary = excluded.summary, content = excluded.content,
     content_type = excluded.content_type, properties = excluded.properties, parent_id = excluded.parent_id,
     position = excluded.position, revision = excluded.revision, index_sha256 = excluded.index_sha256,
     terms = excluded.terms, length = excluded.length, updated_at = excluded.updated_at, deleted_at = NULL,
+    source_time = excluded.source_time,
     vector = CASE WHEN r.index_sha256 = excluded.index_sha256 THEN r.vector END,
     vector_model = CASE WHEN r.index_sha256 = excluded.index_sha256 THEN r.vector_model END,
     vector_dim = CASE WHEN r.index_sha256 = excluded.index_sha256 THEN r.vector_dim END,
@@ -88,7 +89,8 @@ class Put:
 
     Args: place: where; objects: cleaned, each id once; replace_parts: take out parts that are not given again; embeds:
         whether anything makes vectors; now: the time of the write; vectors: those that are made already, of unit length, by
-        the hash of their index text, and the model that made them.
+        the hash of their index text, and the model that made them; keep_times: leave alone what differs only in the time of
+        its source.
     """
 
     place: Place
@@ -98,6 +100,7 @@ class Put:
     now: datetime
     vectors: Mapping[bytes, NDArray[np.float16]] = field(default_factory=dict)
     model: str = ""
+    keep_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +120,28 @@ def put(conn: Connection, new: NewOperation, wanted: Put, patience: Patience) ->
     Raises: RejectedError as `plan_put` does, or when the operation's key was used with another body; RacedError.
     """
     operation, fresh = operations.create(conn, new)
-    if not fresh:
-        return Written(operation.id, new=False)
+    return store(conn, new, wanted, patience) if fresh else Written(operation.id, new=False)
+
+
+def store(conn: Connection, new: NewOperation, wanted: Put, patience: Patience, *, unit: str = "") -> Written:
+    """Store objects under an operation that is there already.
+
+    Args: unit: what tells the steps of this write from others of the operation. Raises: as `put`, for the objects.
+    """
     ns = wanted.place.namespace_id
     stored = {row.id: row for row in _locked(conn, _LOCK, ns, _ids_and_parents(wanted.objects))}
     known = [n.id for n in wanted.objects if n.parent_id is None and n.id in stored]
     parents = known if wanted.replace_parts else writing.retitled(wanted.objects, stored)
     parts = _locked(conn, _LOCK_PARTS, ns, parents) if parents else []
-    plan = writing.plan_put(wanted.objects, stored, parts, replace_parts=wanted.replace_parts)
+    plan = writing.plan_put(
+        wanted.objects, stored, parts, replace_parts=wanted.replace_parts, keep_times=wanted.keep_times
+    )
     unembedded = _write(conn, wanted, plan)
     if wanted.vectors:
         unembedded = brain_vectors.write_known(conn, ns, unembedded, wanted.vectors, wanted.model)
     first_class = [n.id for n in wanted.objects if n.parent_id is None]
-    messages = _begin(conn, new, _put_steps(unembedded if wanted.embeds else [], first_class, _touched(plan)), patience)
+    following = _put_steps(unembedded if wanted.embeds else [], first_class, _touched(plan), unit)
+    messages = _begin(conn, new, following, patience)
     return Written(new.id, new=True, messages=messages, written=len(plan.changes), removed=len(plan.removed))
 
 
@@ -242,6 +254,7 @@ def _row(change: Change) -> dict[str, Any]:
         "properties": new.properties,
         "parent_id": None if new.parent_id is None else str(new.parent_id),
         "position": new.position,
+        "source_time": None if new.source_time is None else new.source_time.isoformat(),
         "revision": 1 if change.stored is None else change.stored.revision + 1,
         **_word_columns(change.words),
     }
@@ -265,20 +278,23 @@ def _touched(plan: PutPlan) -> list[UUID]:
     return list(dict.fromkeys(own))
 
 
-def _put_steps(unembedded: Sequence[int], first_class: Sequence[UUID], touched: Sequence[UUID]) -> list[NewStep]:
+def _put_steps(
+    unembedded: Sequence[int], first_class: Sequence[UUID], touched: Sequence[UUID], unit: str = ""
+) -> list[NewStep]:
     """The mirror always runs, since a repeated put repairs a graph that lost something."""
-    mirror = NewStep(BRAIN_MIRROR, {"ids": [str(i) for i in first_class], "edges": []})
-    return [*_embed_steps(unembedded), mirror, *_mention_steps(touched)]
+    mirror = NewStep(BRAIN_MIRROR, {"ids": [str(i) for i in first_class], "edges": []}, unit)
+    below = unit and f"{unit}/"
+    return [*_embed_steps(unembedded, below), mirror, *_mention_steps(touched, below)]
 
 
-def _mention_steps(touched: Sequence[UUID]) -> list[NewStep]:
+def _mention_steps(touched: Sequence[UUID], unit: str = "") -> list[NewStep]:
     batches = [touched[at : at + MENTION_BATCH] for at in range(0, len(touched), MENTION_BATCH)]
-    return [NewStep(BRAIN_MENTION, {"ids": [str(i) for i in some]}, str(n)) for n, some in enumerate(batches)]
+    return [NewStep(BRAIN_MENTION, {"ids": [str(i) for i in some]}, f"{unit}{n}") for n, some in enumerate(batches)]
 
 
-def _embed_steps(keys: Sequence[int]) -> list[NewStep]:
+def _embed_steps(keys: Sequence[int], unit: str = "") -> list[NewStep]:
     batches = [list(keys[at : at + EMBED_BATCH]) for at in range(0, len(keys), EMBED_BATCH)]
-    return [NewStep(BRAIN_EMBED, {"keys": batch}, str(number)) for number, batch in enumerate(batches)]
+    return [NewStep(BRAIN_EMBED, {"keys": batch}, f"{unit}{number}") for number, batch in enumerate(batches)]
 
 
 def _begin(conn: Connection, new: NewOperation, wanted: Sequence[NewStep], patience: Patience) -> tuple[Message, ...]:

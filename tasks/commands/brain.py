@@ -5,6 +5,7 @@ from __future__ import annotations
 import time as clock
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
@@ -16,12 +17,11 @@ from rich.padding import Padding
 from isotherm import storage
 from isotherm.pipeline.brain import object_lines
 from isotherm.pipeline.brain.answers import Answer, Result
+from isotherm.pipeline.brain.documents import Document, content_type_of, document_id, objects_of
 from isotherm.pipeline.brain.graph_port import Direction
 from isotherm.pipeline.brain.links import NewLink
 from isotherm.pipeline.brain.object_lines import BadLine
-from isotherm.pipeline.brain.objects import NewObject, Object, derived_id, namespace_uuid
-from isotherm.pipeline.brain.promotion import snippet
-from isotherm.pipeline.brain.split import split, title_of
+from isotherm.pipeline.brain.objects import NewObject, Object, namespace_uuid
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.storage.brain_expand import Expanded, Related
@@ -42,7 +42,6 @@ Agent = Annotated[str, typer.Option("--agent", "-a", help="Whose knowledge.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer it belongs to.")]
 
 _LINES = {".jsonl", ".ndjson"}
-_MARKDOWN = {".md", ".markdown"}
 _BATCH = 500
 _FILE_LIMIT = 64 * 1024 * 1024
 _WAIT_S = 120.0
@@ -100,37 +99,27 @@ def _put_document(namespace: Namespace, file: Path, kind: str, title: str | None
     raw = file.read_bytes()
     if len(raw) > _FILE_LIMIT:
         raise RejectedError(f"{file.name}: {len(raw)} bytes, the limit is {_FILE_LIMIT}")
-    objects = document(namespace, file, raw.decode("utf-8-sig", "replace"), kind, title)
+    objects = objects_of(namespace, read_document(namespace, file, raw, kind, title))
     if len(objects) > produce_brain.MAX_BATCH:
         raise RejectedError(
             f"{file.name}: {len(objects)} parts, the limit is {produce_brain.MAX_BATCH}; split the file"
         )
-    _count(done, produce_brain.put_many(namespace, objects, replace_parts=True))
+    _count(done, produce_brain.put_many(namespace, objects, replace_parts=True, keep_times=True))
     done.documents.append(objects[0].id)
     done.parts += len(objects) - 1
 
 
-def document(namespace: Namespace, file: Path, text: str, kind: str, title: str | None) -> list[NewObject]:
-    """An object for a file, and its parts; the same path always means the same object."""
-    whole = derived_id(namespace, "file", str(file.absolute()))
-    content_type = "text/markdown" if file.suffix.lower() in _MARKDOWN else "text/plain"
-    sections = split(text)
-    first = next((s.content for s in sections if s.content), "")
-    chosen = title or title_of(text) or file.stem
-    parent = NewObject(whole, kind, chosen, snippet(first), "", content_type, {"file": file.name})
-    parts = [
-        NewObject(
-            derived_id(namespace, "part", str(whole), str(n)),
-            "part",
-            section.title.removeprefix(chosen).removeprefix(" > "),
-            content=section.content,
-            content_type=content_type,
-            parent_id=whole,
-            position=n,
-        )
-        for n, section in enumerate(sections)
-    ]
-    return [parent, *parts]
+def read_document(namespace: Namespace, file: Path, raw: bytes, kind: str, title: str | None = None) -> Document:
+    """A file as a document; the same path always means the same object, and its time is that of the file."""
+    return Document(
+        document_id(namespace, str(file.absolute())),
+        file.name,
+        raw.decode("utf-8-sig", "replace"),
+        kind,
+        title,
+        content_type_of(file.name),
+        datetime.fromtimestamp(file.stat().st_mtime, UTC),
+    )
 
 
 def put_lines(namespace: Namespace, file: Path, kind: str, done: Done) -> None:

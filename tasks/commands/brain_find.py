@@ -182,7 +182,7 @@ def _uuid(text: str) -> UUID:
 
 def _object_json(found: Object) -> dict[str, Any]:
     names = ("id", "kind", "title", "summary", "content_type", "properties", "parent_id", "position", "revision",
-             "vector_state", "created_at", "updated_at")  # fmt: skip
+             "vector_state", "created_at", "updated_at", "source_time")  # fmt: skip
     return {name: getattr(found, name) for name in names}
 
 

@@ -239,14 +239,15 @@ def wait_for_operations(ids: list[UUID], progress: Progress) -> int:
         idle = 0 if now_left < left else idle + 1
         left = now_left
         progress.update(bar, completed=len(ids) - left)
-        if left and idle and idle % _IDLE_LOOKS == 0 and not _somebody_works():
+        if left and idle and idle % _IDLE_LOOKS == 0 and not somebody_works():
             break
         if left:
             time.sleep(_LOOK_S)
     return left
 
 
-def _somebody_works() -> bool:
+def somebody_works() -> bool:
+    """Whether a worker listens to the queues that what is taken in needs."""
     try:
         found = broker.consumers()
         return all(found.get(queue.value) for queue in (stages.Queue.DB, stages.Queue.LLM))

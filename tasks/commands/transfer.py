@@ -19,6 +19,7 @@ from isotherm.pipeline.identity import Bank
 from isotherm.pipeline.tier.portable import PortableRecord, read_line
 from isotherm.pipeline.transcript import BadLine
 from isotherm.tasks import producers
+from isotherm.tasks.commands import import_texts
 from isotherm.tasks.commands.ingest import SetAside, lines, progress, set_aside, tell_bad, wait_for_operations
 from isotherm.tasks.commands.memory import Session, Tenant
 from isotherm.tasks.commands.output import Exit, JsonFlag, err, errors_as_sentences, out, print_json, ready
@@ -93,13 +94,38 @@ class _Imported(SetAside):
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, readable=True, help="As `export` wrote it.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="PATH", exists=True, readable=True, help="As `export` wrote it; or a text, or a folder."
+        ),
+    ],
     *,
+    knowledge: Annotated[
+        bool | None,
+        typer.Option("--kb/--records", help="Texts for the knowledge base, or records; default: by the name."),
+    ] = None,
+    agent: Annotated[str, typer.Option("--agent", "-a", help="Whose knowledge texts become.")] = "default",
+    tenant: Tenant = None,
+    kind: Annotated[str, typer.Option("--kind", "-k", help="Kind of the objects that texts become.")] = "document",
     wait: Annotated[bool, typer.Option(help="Wait until the background work is done.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
-    """Take in records that `export` wrote. What is there already stays as it is. Exit code 1 when a line was set aside."""
+    """Take in records that `export` wrote, or a folder of Markdown and plain text into the knowledge base.
+
+    Records that are there stay as they are; a text that changed replaces what it was. Exit code 1 when a line or file was
+    left out.
+    """
+    if import_texts.is_wanted(file, knowledge=knowledge):
+        import_texts.run(file, agent, tenant, kind, wait=wait, as_json=as_json)
+    else:
+        _import_records(file, wait=wait, as_json=as_json)
+
+
+def _import_records(file: Path, *, wait: bool, as_json: bool) -> None:
     with errors_as_sentences():
+        if file.is_dir():
+            raise RejectedError("records come from one file, as `export` wrote it")
         chosen = ready()
         storage.open(chosen)
         done = _Imported()

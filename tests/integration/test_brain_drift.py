@@ -302,6 +302,27 @@ def test_brain_w11_a_caller_may_wait_until_the_graph_has_a_write(port: GraphPort
     graph.wait_mirrored(stored.operation_id, timedelta(seconds=20))
     assert uid(1) in port.revisions(NAME)
     runner.join()
+    over = threading.Event()
+
+    def keep_settling() -> None:
+        while not over.wait(0.05):
+            settle()
+
+    runner = threading.Thread(target=keep_settling)
+    runner.start()
+    put_many(KNOWLEDGE, [new(3, "three")], wait_mirrored=timedelta(seconds=20))
+    assert uid(3) in port.revisions(NAME)
+    over.set()
+    runner.join()
+    for late in (
+        lambda within: link(KNOWLEDGE, uid(1), uid(3), "about", wait_mirrored=within),
+        lambda within: unlink(KNOWLEDGE, uid(1), uid(3), "about", wait_mirrored=within),
+        lambda within: soft_delete(KNOWLEDGE, uid(3), wait_mirrored=within),
+    ):
+        with pytest.raises(graph.MirrorLateError):
+            late(timedelta(seconds=0.02))
+    assert expand(KNOWLEDGE, uid(1), ["about"]).items == (), "all of it was stored"
+    settle()
     cancelled = put_many(KNOWLEDGE, [new(2, "two")])
     producers.cancel(cancelled.operation_id)
     with pytest.raises(graph.MirrorError, match="is cancelled"):

@@ -8,15 +8,16 @@ import pytest
 from brain_kit import KNOWLEDGE, OTHER, check_brain, new, settle, uid
 
 from isotherm.pipeline.brain.config import EngineConfig
+from isotherm.pipeline.brain.drift import Held
 from isotherm.pipeline.brain.errors import RecipeNameRequiredError, RecipeNotFoundError
 from isotherm.pipeline.brain.expand import Mode
-from isotherm.pipeline.brain.graph_port import Direction, GraphEdge, GraphPort
+from isotherm.pipeline.brain.graph_port import Direction, GraphEdge, GraphNode, GraphPort
 from isotherm.pipeline.brain.links import EdgeKey
 from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.brain.recipes import ExpandRecipe
 from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.storage.graph.memory import MemoryGraph
 from isotherm.storage.models import factory
-from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks.produce_brain import expand, link, put_many, soft_delete, unlink
 
 if TYPE_CHECKING:
@@ -31,9 +32,11 @@ def dsn(emptied_dsn: str) -> str:
     return emptied_dsn
 
 
-@pytest.fixture(autouse=True)
-def graph(memory: Storage) -> Iterator[GraphPort]:
+@pytest.fixture(params=["memory", "postgres"], autouse=True)
+def graph(request: pytest.FixtureRequest, memory: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[GraphPort]:
     factory.use_embedder(memory.settings, None)
+    if request.param == "memory":
+        monkeypatch.setattr(memory.brain, "_graph", MemoryGraph())
     yield memory.brain.graph
     factory._made.forget()
     check_brain()
@@ -79,11 +82,9 @@ def test_brain_e04_e06_edges_are_followed_in_the_direction_asked_for_and_never_i
     link(KNOWLEDGE, uid(3), uid(1), "references")
     settle()
     # A graph that says more than is true changes nothing.
-    with connection() as conn:
-        conn.execute(
-            "INSERT INTO graph_edges SELECT namespace, source, %s, label, 1, '{}', false FROM graph_edges LIMIT 1",
-            (uid(4),),
-        )
+    graph.upsert(
+        namespace_uuid(KNOWLEDGE), [GraphNode(uid(4), 1)], [GraphEdge(EdgeKey(uid(1), uid(4), "references"), 1)]
+    )
     assert len(graph.neighbors(namespace_uuid(KNOWLEDGE), [uid(1)])) == 3
     found = expand(KNOWLEDGE, uid(1), ["references"])
     assert (found.mode, relations(found)) == (Mode.GRAPH, [(2, "references", "out"), (3, "references", "in")])
@@ -117,7 +118,7 @@ def test_brain_w13_an_edge_written_again_says_only_what_was_said_last() -> None:
     assert (meta.note, meta.status, meta.role, meta.confidence, meta.evidence_id) == ("new", "", "", None, None)
 
 
-def test_what_was_deleted_or_unlinked_is_gone_at_once_and_comes_back_with_its_edges() -> None:
+def test_what_was_deleted_or_unlinked_is_gone_at_once_and_comes_back_with_its_edges(graph: GraphPort) -> None:
     """Neither waits for the graph: its answers are read again."""
     put_many(KNOWLEDGE, [new(1, "a"), new(2, "b"), new(3, "c")])
     link(KNOWLEDGE, uid(1), uid(2), "about")
@@ -127,8 +128,8 @@ def test_what_was_deleted_or_unlinked_is_gone_at_once_and_comes_back_with_its_ed
     unlink(KNOWLEDGE, uid(1), uid(3), "about")
     assert ids(expand(KNOWLEDGE, uid(1), ["about"])) == []
     settle()
-    assert fetch_all("SELECT revision, deleted FROM graph_nodes ORDER BY id") == [(1, False), (2, True), (1, False)]
-    assert fetch_all("SELECT revision, deleted FROM graph_edges ORDER BY target") == [(1, False), (2, True)]
+    held = graph.held(namespace_uuid(KNOWLEDGE), range(256))
+    assert [held.nodes[uid(n)] for n in (1, 2, 3)] == [Held(1, gone=False), Held(2, gone=True), Held(1, gone=False)]
     put_many(KNOWLEDGE, [new(2, "b")])
     link(KNOWLEDGE, uid(1), uid(3), "about")
     settle()
@@ -250,6 +251,7 @@ def test_brain_e13_e14_a_recipe_is_an_expand_with_a_name(memory: Storage) -> Non
         engine.register_expand_recipe(ExpandRecipe("  "))
 
 
+@pytest.mark.parametrize("graph", ["postgres"], indirect=True)
 def test_an_expand_of_three_hops_takes_three_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     put_many(KNOWLEDGE, [new(n, f"o{n}") for n in range(1, 41)])
     for n in range(1, 14):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -13,13 +14,17 @@ from isotherm.pipeline.brain.answers import landing_ids_of
 from isotherm.pipeline.brain.expand import Mode
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.kinds import FieldSpec, FieldType, KindSpec
+from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.brain.recipes import ExpandRecipe
+from isotherm.storage.graph import helix_client
+from isotherm.storage.graph.memory import MemoryGraph
 from isotherm.storage.models import factory
 from isotherm.tasks.produce_brain import find_links, find_objects, link, put_many, search
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from isotherm.pipeline.brain.graph_port import GraphPort
     from isotherm.storage.opened import Storage
 
 DOCUMENTS = {
@@ -40,9 +45,25 @@ def dsn(emptied_dsn: str) -> str:
     return emptied_dsn
 
 
-@pytest.fixture(autouse=True)
-def words_only(memory: Storage) -> Iterator[None]:
+@pytest.fixture(scope="module")
+def helix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphPort]:
+    """The real engine, embedded, on disk."""
+    pytest.importorskip("helixdb_uniffi", reason="needs the extra helix")
+    helix_client.own_embedded()
+    module = importlib.import_module("isotherm.storage.graph.helix")
+    found = module.HelixGraph(helix_client.EmbeddedClient(tmp_path_factory.mktemp("helix")))
+    yield found
+    found.close()
+
+
+@pytest.fixture(params=["memory", "postgres", "helix"], autouse=True)
+def words_only(request: pytest.FixtureRequest, memory: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No vectors, and each graph in its turn."""
     factory.use_embedder(memory.settings, None)
+    if request.param != "postgres":
+        graph = MemoryGraph() if request.param == "memory" else request.getfixturevalue("helix")
+        monkeypatch.setattr(memory.brain, "_graph", graph)
+    memory.brain.graph.clear(namespace_uuid(KNOWLEDGE))
     yield
     factory._made.forget()
     check_brain()

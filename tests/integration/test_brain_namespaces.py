@@ -12,8 +12,10 @@ from hash_embedder import HashEmbedder
 from pgvector import HalfVector
 
 from isotherm import storage
+from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.errors import ObjectNotFoundError, ResultSetNotFoundError
 from isotherm.pipeline.brain.filters import Filters
+from isotherm.pipeline.brain.recipes import ExpandRecipe
 from isotherm.pipeline.brain.result_sets import SearchContext
 from isotherm.pipeline.errors import RejectedError
 from isotherm.storage.models import factory
@@ -87,6 +89,24 @@ def links_of(ns: Namespace) -> set[UUID]:
     return {end.id for hit in find_links(ns, "near", "kelp").links for end in (hit.source, hit.target)}
 
 
+def around(answer: Any) -> set[UUID]:
+    return {item.object.id for item in answer.items}
+
+
+def by_recipe(ns: Namespace) -> Any:
+    engine = storage.open().brain
+    engine.register_expand_recipe(ExpandRecipe("all", ("near",), containment=True))
+    return engine.expand_by_recipe(ns, uid(3), "all")
+
+
+def expanded_in_pages(ns: Namespace) -> set[UUID]:
+    engine, context = storage.open().brain, SearchContext()
+    engine.config = EngineConfig(expand_inline_max=1)
+    first = engine.expand(KNOWLEDGE, uid(1), None, containment=True, limit=1, context=context)
+    assert first.cursor is not None
+    return found(continue_(ns, first.cursor, context))
+
+
 VERBS: dict[str, Callable[[Namespace], set[UUID]]] = {
     "search": lambda ns: found(search(ns, "kelp")),
     "search in ids": lambda ns: found(search(ns, "kelp", scope_ids=[uid(1), uid(2), uid(3)])),
@@ -98,6 +118,11 @@ VERBS: dict[str, Callable[[Namespace], set[UUID]]] = {
     "continue": continued,
     "read": lambda ns: {read(ns, uid(3)).id},
     "list_children": lambda ns: {each.id for each in list_children(ns, uid(1))} | {uid(1)},
+    "expand_many": lambda ns: around(storage.open().brain.expand_many(ns, [uid(1), uid(3)], None, containment=True)),
+    "expand by a recipe": lambda ns: around(by_recipe(ns)),
+    "expand in pages": expanded_in_pages,
+    "search with the graph": lambda ns: found(storage.open().brain.search(ns, "kelp", graph=True)),
+    "parts": lambda ns: {each.id for each in storage.open().brain.parts(ns, uid(1))},
     "expand": lambda ns: {item.object.id for item in expand(ns, uid(3), None, containment=True).items},
 }
 OURS = {uid(1), uid(2), uid(3)}
