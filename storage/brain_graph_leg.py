@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from types import MappingProxyType
 from uuid import UUID
 
 from isotherm.pipeline.brain import graph_rank, mentions
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.graph_rank import Link, Walked
+from isotherm.pipeline.brain.graph_rank import EXPANDED, Neighborhood, Walked
 from isotherm.pipeline.brain.promotion import Hit, Promoted
 from isotherm.pipeline.fusion import Share
 from isotherm.storage.postgres import brain_names, brain_walk
@@ -34,76 +33,81 @@ class Walk:
 def walked(conn: Connection, wanted: Walk, found: Sequence[Promoted]) -> tuple[list[Promoted], Walked]:
     """Objects in a new order, with those that only the walk found; what it leads nowhere from is left as it was."""
     named = _named(conn, wanted)
-    read = _Edges(conn, wanted.namespace_id)
-    bearers = {i for each in named.values() for i in each}
-    hits = [(each.id, each.score) for each in found]
-    read.around(list(dict.fromkeys([*bearers, *(i for i, _ in hits[: graph_rank.SEEDS])])))
-    telling = {name: [i for i in each if i not in read.hubs] for name, each in named.items()}
-    seeds = graph_rank.seeds_of(hits, {name: each for name, each in telling.items() if each}, read.into)
-    ranked = read.ranked(seeds)
-    following = graph_rank.most_met(ranked, read.into, graph_rank.EXPANDED + 1)
-    read.around(following[: graph_rank.EXPANDED])
-    ranked = read.ranked(seeds)
-    left = len(following) > graph_rank.EXPANDED
-    told = Walked(len(seeds), len(bearers), len(read.into), len(read.links), len(read.hubs), read.truncated or left)
-    if not ranked or not (told.edges or named):
+    hits = [(str(each.id), each.score) for each in found[: graph_rank.SEEDS]]
+    near, met, told = _met(conn, wanted.namespace_id, hits, named)
+    if not (told.edges or named):
         return list(found), told
-    unseen = sorted(ranked.keys() - {each.id for each in found})
-    times = brain_walk.allowed(conn, wanted.namespace_id, wanted.filters, unseen) if unseen else {}
-    return _joined(wanted, found, ranked, times), told
+    chances = near.in_order(met)
+    known = {str(each.id) for each in found}
+    unseen = [i for i in chances if i not in known]
+    # Filters may leave little of what is near, so then all of it is asked for.
+    asked = unseen if wanted.filters.narrow else unseen[: graph_rank.FOUND]
+    times = brain_walk.allowed(conn, wanted.namespace_id, wanted.filters, asked) if asked else {}
+    return _joined(wanted, found, chances, times), told
 
 
-class _Edges:
-    """The neighborhood as far as it was read."""
-
-    def __init__(self, conn: Connection, namespace_id: int) -> None:
-        self._conn, self._namespace_id = conn, namespace_id
-        self.links: dict[tuple[UUID, UUID], Link] = {}
-        self.into: dict[UUID, int] = {}
-        self.hubs: set[UUID] = set()
-        self.truncated = False
-
-    def around(self, ids: Sequence[UUID]) -> None:
-        """Read the edges of more objects."""
-        if not ids:
-            return
-        more = brain_walk.around(self._conn, self._namespace_id, ids)
-        self.into |= more.into
-        self.hubs |= more.hubs
-        self.truncated |= more.truncated
-        links = self.links | {(link.source, link.target): link for link in more.links}
-        self.links = {pair: link for pair, link in links.items() if link.target not in self.hubs}
-
-    def ranked(self, seeds: Mapping[UUID, float]) -> dict[UUID, float]:
-        """Where walks from these seeds are, over what was read."""
-        return graph_rank.rank(seeds, list(self.links.values()), self.into)
-
-
-def _named(conn: Connection, wanted: Walk) -> Mapping[str, Sequence[UUID]]:
+def _named(conn: Connection, wanted: Walk) -> dict[str, list[str]]:
     words = graph_rank.QUERY_WORDS
     runs = mentions.phrases(wanted.query, words)
     known = brain_names.by_name(conn, wanted.namespace_id, runs, graph_rank.NAMED) if runs else {}
     meant = graph_rank.longest_names(mentions.spoken(wanted.query)[:words], known)
-    return {name: known[name] for name in meant}
+    return {name: list(map(str, known[name])) for name in meant}
+
+
+def _met(
+    conn: Connection, namespace_id: int, hits: Sequence[tuple[str, float]], named: Mapping[str, Sequence[str]]
+) -> tuple[Neighborhood, graph_rank.Floats, Walked]:
+    """Read edges around hits and names, then around where a walk over these is most, and walk over all."""
+    near = Neighborhood()
+    bearers = {bearer for each in named.values() for bearer in each}
+    first = [near.place(i) for i in dict.fromkeys([*sorted(bearers), *(i for i, _ in hits)])]
+    truncated = _read(conn, namespace_id, near, first)
+    telling = {
+        name: rest for name, each in named.items() if (rest := [i for i in each if near.place(i) not in near.hubs])
+    }
+    seeds = graph_rank.seeds_of(hits, telling, {i: near.into[near.place(i)] for i in bearers})
+    following = near.unread(near.met(seeds), EXPANDED + 1)
+    truncated |= len(following) > EXPANDED
+    truncated |= _read(conn, namespace_id, near, following[:EXPANDED])
+    told = Walked(len(seeds), len(bearers), len(near.into), near.followed(), len(near.hubs), truncated)
+    return near, near.met(seeds), told
+
+
+def _read(conn: Connection, namespace_id: int, near: Neighborhood, places: Sequence[int]) -> bool:
+    """Read the edges of more objects; whether some have more than are read."""
+    if not places:
+        return False
+    truncated = False
+    around = brain_walk.around(conn, namespace_id, [near.nodes[place] for place in places])
+    for place, (coming, going) in zip(places, around, strict=True):
+        near.add(place, coming, going)
+        truncated |= len(going) > graph_rank.OUTGOING
+    return truncated
 
 
 def _joined(
-    wanted: Walk, found: Sequence[Promoted], ranked: Mapping[UUID, float], times: Mapping[UUID, datetime]
+    wanted: Walk, found: Sequence[Promoted], chances: Mapping[str, float], times: Mapping[UUID, datetime]
 ) -> list[Promoted]:
     most = graph_rank.WEIGHT * max((each.score for each in found), default=1.0)
-    places = {i: place for place, (i, _) in enumerate(sorted(ranked.items(), key=lambda each: (-each[1], each[0])))}
+    rank = {i: place for place, i in enumerate(chances)}
 
-    def share(i: UUID, updated_at: datetime) -> Share:
-        return Share(ranked[i], places[i], wanted.decay.apply(most * ranked[i], updated_at, wanted.now))
+    def share(i: UUID, updated_at: datetime) -> Share | None:
+        chance = chances.get(str(i))
+        if chance is None:
+            return None
+        return Share(chance, rank[str(i)], wanted.decay.apply(most * chance, updated_at, wanted.now))
 
-    joined = [_raised(each, share(each.id, each.updated_at)) if each.id in ranked else each for each in found]
+    joined = [_raised(each, share(each.id, each.updated_at)) for each in found]
     for i, updated_at in times.items():
         own = share(i, updated_at)
-        hit = Hit(i, None, own.added, updated_at, MappingProxyType({GRAPH: own}))
-        joined.append(Promoted(i, own.added, updated_at, hit))
+        if own is not None:
+            joined.append(Promoted(i, own.added, updated_at, Hit(i, None, own.added, updated_at, {GRAPH: own})))
     return sorted(joined, key=lambda each: (-each.score, -each.updated_at.timestamp(), each.id.bytes))
 
 
-def _raised(each: Promoted, own: Share) -> Promoted:
-    score = each.score + own.added
-    return replace(each, score=score, best=replace(each.best, score=score, shares={**each.best.shares, GRAPH: own}))
+def _raised(each: Promoted, own: Share | None) -> Promoted:
+    if own is None:
+        return each
+    best, score = each.best, each.score + own.added
+    raised = Hit(best.id, best.parent_id, score, best.updated_at, {**best.shares, GRAPH: own})
+    return Promoted(each.id, score, each.updated_at, raised, each.evidence)

@@ -9,17 +9,16 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
-from uuid import UUID
 
 import numpy as np
+from numpy.typing import NDArray
 
 # Chance to follow an edge instead of beginning again.
 DAMPING: Final = 0.5
-_STEPS: Final = 16
+_STEPS: Final = 12
 # Hits that seed a walk; the best one weighs far more than one that is half as good.
 SEEDS: Final = 10
 _PEAK: Final = 4
@@ -29,17 +28,12 @@ HUB: Final = 32
 OUTGOING: Final = 64
 NAMED: Final = 32
 QUERY_WORDS: Final = 64
+# Objects that only a walk found and that may be answered, for a page of any length that is usual.
+FOUND: Final = 64
 # What the walk adds to the best score at most: it sees what the other legs cannot, and has their order within it.
-WEIGHT: Final = 4.0
+WEIGHT: Final = 8.0
 
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """An edge of the neighborhood; `mentions` is how often the source's text names the target, 1 for one made by hand."""
-
-    source: UUID
-    target: UUID
-    mentions: int = 1
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +53,95 @@ class Walked:
     truncated: bool = False
 
 
+@dataclass(slots=True)
+class Neighborhood:
+    """Objects, by any name, and the edges between them as far as they were read.
+
+    Args: nodes: in the order in which they came; edges: counts of mentions by places of source and target; into: edges
+        into those objects whose edges were read; hubs: places of those that too many edges lead to.
+    """
+
+    nodes: list[str] = field(default_factory=list)
+    edges: dict[tuple[int, int], int] = field(default_factory=dict)
+    into: dict[int, int] = field(default_factory=dict)
+    hubs: set[int] = field(default_factory=set)
+    _places: dict[str, int] = field(default_factory=dict)
+
+    def place(self, node: str) -> int:
+        """The place of an object, which it gets when it comes first."""
+        known = self._places.get(node)
+        if known is None:
+            known = self._places[node] = len(self.nodes)
+            self.nodes.append(node)
+        return known
+
+    def add(self, own: int, coming: Sequence[tuple[str, int]], going: Sequence[tuple[str, int]]) -> None:
+        """The edges of one object. Args: coming, going: the other end and the mentions of each, one more than are read."""
+        self.into[own] = len(coming)
+        if len(coming) > HUB:
+            self.hubs.add(own)
+        else:
+            for peer, count in coming:
+                self.edges[self.place(peer), own] = count
+        for peer, count in going[:OUTGOING]:
+            self.edges[own, self.place(peer)] = count
+
+    def followed(self) -> int:
+        """How many edges a walk follows."""
+        return sum(target not in self.hubs for _, target in self.edges)
+
+    def met(self, seeds: Mapping[str, float]) -> Floats:
+        """How often a walk from the seeds is at each object, in relation to where it is most.
+
+        Args: seeds: chances that sum to 1. Returns: shape (n,), object by object; all 0 without seeds.
+        Cost: linear in the edges, for each of 12 steps.
+        """
+        places = [self.place(seed) for seed in seeds]
+        size = len(self.nodes)
+        start = np.zeros(size)
+        start[places] = list(seeds.values())
+        pairs = np.array(list(self.edges), dtype=np.intp).reshape(-1, 2)
+        counts = np.fromiter(self.edges.values(), dtype=np.float64, count=len(self.edges))
+        telling = np.ones(size, dtype=bool)
+        telling[list(self.hubs)] = False
+        kept = telling[pairs[:, 1]]
+        one, other = pairs[kept].T
+        into = np.bincount(other, minlength=size).astype(np.float64)
+        into[list(self.into)] = list(self.into.values())
+        weight = np.tile(np.log1p(np.maximum(counts[kept], 1)) / np.sqrt(np.maximum(into[other], 1)), 2)
+        here, there = np.concatenate([one, other]), np.concatenate([other, one])
+        chance = weight / np.bincount(here, weight, minlength=size)[here]
+        at = start
+        for _ in range(_STEPS):
+            moved = np.bincount(there, at[here] * chance, minlength=size)
+            # What has no edges begins again.
+            at = (1 - DAMPING) * start + DAMPING * (moved + start * (1 - moved.sum()))
+        most = at.max(initial=0.0)
+        found: Floats = at / most if most > 0 else at
+        return found
+
+    def in_order(self, met: Floats) -> dict[str, float]:
+        """The objects that a walk is ever at, where it is most first."""
+        return {self.nodes[place]: float(met[place]) for place in np.argsort(-met, kind="stable") if met[place] > 0}
+
+    def unread(self, met: Floats, limit: int) -> list[int]:
+        """Whose edges to read next: places of the objects where a walk is most often, of those not read yet."""
+        order = np.argsort(-met, kind="stable").tolist()
+        return [place for place in order if place not in self.into][:limit]
+
+
 def seeds_of(
-    hits: Sequence[tuple[UUID, float]], named: Mapping[str, Sequence[UUID]], into: Mapping[UUID, int]
-) -> dict[UUID, float]:
+    hits: Sequence[tuple[str, float]], named: Mapping[str, Sequence[str]], into: Mapping[str, int]
+) -> dict[str, float]:
     """Where walks begin, with chances that sum to 1: at the best hits, and as much at who is named.
 
     Args: hits: objects and scores, best first; named: bearers by name; one that several bear counts as one; into: edges
         into those who are named, which tell less of the question the more there are.
     """
     best = hits[0][1] if hits else 0.0
-    found: dict[UUID, float] = {}
+    found: dict[str, float] = {}
     _share(found, {i: (score / best) ** _PEAK for i, score in hits[:SEEDS] if score > 0})
-    called: dict[UUID, float] = {}
+    called: dict[str, float] = {}
     for bearers in named.values():
         for bearer in bearers:
             weight = 1 / len(bearers) / math.sqrt(max(into.get(bearer, 0), 1))
@@ -78,41 +149,6 @@ def seeds_of(
     _share(found, called, at_least=1.0)
     total = sum(found.values())
     return {i: chance / total for i, chance in found.items()}
-
-
-def rank(seeds: Mapping[UUID, float], links: Collection[Link], known: Mapping[UUID, int]) -> dict[UUID, float]:
-    """How often a walk is at each object, in relation to where it is most; empty without seeds.
-
-    Args: links: each once; known: edges into an object, where they were counted; the others have those that are given.
-    Cost: linear in the edges, for each of 16 steps.
-    """
-    if not seeds:
-        return {}
-    met = Counter(link.target for link in links)
-    into = {target: known.get(target, count) for target, count in met.items()}
-    weights = {
-        (link.source, link.target): math.log1p(max(link.mentions, 1)) / math.sqrt(max(into[link.target], 1))
-        for link in links
-    }
-    nodes = list(dict.fromkeys([*seeds, *(end for pair in weights for end in pair)]))
-    place = {node: number for number, node in enumerate(nodes)}
-    start = np.array([seeds.get(node, 0.0) for node in nodes])
-    one, other = (np.array([place[pair[side]] for pair in weights], dtype=np.intp) for side in (0, 1))
-    here, there = np.concatenate([one, other]), np.concatenate([other, one])
-    weight = np.tile(np.fromiter(weights.values(), dtype=np.float64, count=len(weights)), 2)
-    chance = weight / np.bincount(here, weight, minlength=len(nodes))[here]
-    at = start
-    for _ in range(_STEPS):
-        moved = np.bincount(there, at[here] * chance, minlength=len(nodes))
-        # What has no edges begins again.
-        at = (1 - DAMPING) * start + DAMPING * (moved + start * (1 - moved.sum()))
-    return dict(zip(nodes, (at / at.max()).tolist(), strict=True))
-
-
-def most_met(ranked: Mapping[UUID, float], done: Collection[UUID], limit: int) -> list[UUID]:
-    """Whose edges to read next: the objects where a walk is most often, of those not read yet."""
-    left = sorted((-chance, i) for i, chance in ranked.items() if i not in done)
-    return [i for _, i in left[:limit]]
 
 
 def longest_names(words: Sequence[str], known: Iterable[str]) -> list[str]:
@@ -134,7 +170,7 @@ def longest_names(words: Sequence[str], known: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _share(found: dict[UUID, float], weights: Mapping[UUID, float], at_least: float = 0.0) -> None:
+def _share(found: dict[str, float], weights: Mapping[str, float], at_least: float = 0.0) -> None:
     total = max(sum(weights.values()), at_least)
     for i, weight in weights.items():
         found[i] = found.get(i, 0.0) + weight / total

@@ -224,7 +224,7 @@ def test_edges_around_objects_are_read_from_their_indexes_and_hubs_as_far_as_nee
 ) -> None:
     ns = namespace(conn, agent)
     asked = some(conn, ns, 30)
-    assert brain_walk.around(conn, ns, asked).links
+    assert any(going for _, going in brain_walk.around(conn, ns, list(map(str, asked))))
     assert conn.scanned() == set()
     assert {"brain_edges_out", "brain_edges_in"} <= conn.indexes()
     assert conn.most_rows() <= len(asked) * (graph_rank.HUB + graph_rank.OUTGOING + 2)

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import random
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
 from brain_kit import KNOWLEDGE, OTHER, check_brain, new, settle, titles, uid
+from inprocess import STAGES
 
 from isotherm.pipeline.brain import graph_rank
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_rank import Walked
+from isotherm.pipeline.errors import RejectedError
 from isotherm.storage import brain_mentions as linking
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import brain_mentions, brain_walk
+from isotherm.storage.postgres import brain_mentions
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import brain_unnamed
 from isotherm.tasks.produce_brain import expand, link, put_many, search, soft_delete, unlink
@@ -190,8 +194,7 @@ def test_without_edges_and_names_an_answer_is_what_it_was() -> None:
 
 
 def test_edges_into_what_everybody_mentions_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (graph_rank, brain_walk):
-        monkeypatch.setattr(module, "HUB", 3)
+    monkeypatch.setattr(graph_rank, "HUB", 3)
     chain()
     put_many(KNOWLEDGE, [new(n, f"Film {n}", "by Clio Barnard") for n in range(30, 35)])
     settle()
@@ -220,6 +223,55 @@ def test_a_tick_waits_while_the_stage_is_behind(monkeypatch: pytest.MonkeyPatch)
     settle()
     assert brain_unnamed.unnamed() == {"objects": 1}
     settle()
+
+
+_WORDS = ("kelp", "sea", "otter", "sea otter", "boso", "boso the elder", "elder", "reef (place)")
+_PENDING = """SELECT s.id, s.operation_id, o.trace_id, s.stage FROM operation_steps AS s
+              JOIN operations AS o ON o.id = s.operation_id WHERE s.state = 'pending' AND s.stage = 'brain.mention'"""
+
+
+def act(rng: random.Random) -> None:
+    """Something that happens to a few objects, whose titles and texts are of few words."""
+    one = rng.randrange(1, 9)
+    try:
+        if rng.random() < 0.2:
+            soft_delete(KNOWLEDGE, uid(one))
+        elif rng.random() < 0.2:
+            put_many(KNOWLEDGE, [new(100 + one, "", " ".join(rng.choices(_WORDS, k=3)), parent=one)])
+        else:
+            put_many(KNOWLEDGE, [new(one, rng.choice(_WORDS), " ".join(rng.choices(_WORDS, k=rng.randrange(4))))])
+    except RejectedError:
+        return  # not there, or its parent is not
+
+
+def run_some(rng: random.Random) -> None:
+    """Steps in any order, as many workers run them."""
+    waiting = fetch_all(_PENDING)
+    for step_id, operation_id, trace_id, stage in rng.sample(waiting, k=rng.randrange(len(waiting) + 1)):
+        STAGES[stage]({"step_id": step_id, "operation_id": str(operation_id), "trace_id": str(trace_id)})
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_comes_goes_and_in_which_order_edges_are_what_reading_everything_would_give(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(25):
+        act(rng)
+        run_some(rng)
+    settle()
+    assert mentions()
+
+
+def test_writers_and_stages_at_once_lose_nothing() -> None:
+    def work(seed: int) -> None:
+        rng = random.Random(seed)
+        for _ in range(12):
+            act(rng)
+            run_some(rng)
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, (11, 12)))
+    settle()
+    assert mentions()
 
 
 def test_links_made_by_hand_are_walked_too() -> None:
