@@ -78,6 +78,15 @@ def aware(moment: datetime, field: str) -> datetime:
         raise RejectedError(f"{field}: outside the years 1 to 9999 in UTC") from None
 
 
+def storable(value: object) -> object:
+    """Make the texts of a JSON value storable, keys too: NUL and unpaired surrogates become U+FFFD."""
+    if isinstance(value, str):
+        return _scrub(value)
+    if isinstance(value, Mapping):
+        return {storable(key): storable(item) for key, item in value.items()}
+    return [storable(item) for item in value] if isinstance(value, list) else value
+
+
 class _MetadataCopier:
     """Copies nested values; counts them, so that a small object graph with shared parts cannot unfold without end."""
 

@@ -299,10 +299,18 @@ def _write(conn: Connection, step: ClaimedStep) -> Written:
     return PlanWriter(conn, bank_id, step.operation_id, model=run.model, pending=stored.pending).write(planned)
 
 
+def _by_first_said(stated: Mapping[Statement, Sequence[UUID]], point: Point) -> list[UUID]:
+    """The points that have every statement of a point, none when one is new: first the one that was said first."""
+    if interest_history.by_statement(stated, point) is None:
+        return []
+    said = (stated[s.record_key, s.statement] for s in point.candidate.sources)
+    return list(dict.fromkeys(known for ids in said for known in ids))
+
+
 def _stored(conn: Connection, bank_id: int, run: _Run, outcomes: Sequence[Outcome]) -> v1_3.Stored:
     """What is in the bank now; where an earlier try of this run wrote, its points are known by their statements."""
     found = interest_history.known(conn, bank_id, _statements(list(run.points.values())))
-    stated = {h: ids for h, point in run.points.items() if (ids := interest_history.by_statement(found, point))}
+    stated = {h: ids for h, point in run.points.items() if (ids := _by_first_said(found, point))}
     decided = [d for outcome in outcomes for d in outcome.decisions]
     names = {v1_2.reworded(run.points[d.members[0]].candidate, d).name for d in decided}
     names |= {point.candidate.name for point in run.points.values()}

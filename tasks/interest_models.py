@@ -47,8 +47,10 @@ class Readers:
         return cls(chat, embedder, factory.redactor(settings))
 
     def extract(self, window: Window) -> tuple[list[Candidate], StoodIn | None]:
-        """The candidates of a window, secrets taken out, and why the rules had to stand in for the model, if they had to.
+        """The candidates of a window, secrets taken out, and why they are not the model's, if they are not.
 
+        The rules stand in for a model that refuses. A window for which the budget does not last is left unread instead: a
+        retry reads it, and would find what the rules made of it in its way.
         Raises: TransientError when the model may answer later.
         """
         why: StoodIn | None = None
@@ -56,8 +58,10 @@ class Readers:
         if self.chat is not None:
             try:
                 found = questions.read_extracted(self.chat.ask(questions.ask_extract(window)), window)
-            except RejectedError as error:
-                why = _why(error)
+            except BudgetSpentError:
+                return [], StoodIn.BUDGET_SPENT
+            except RejectedError:
+                why = StoodIn.REFUSED
         if found is None:
             found = RuleExtractor(CountingKeyphrases()).extract(window)
         return [self._clean(candidate) for candidate in found], why

@@ -28,18 +28,22 @@ _TURN = np.pi / 6
 class TopicJudge:
     """Answers chat and embedding requests.
 
-    `refuse` says what it answers to a chat question instead, `hold` until when it lets it wait for its answer.
+    `refuse` says what it answers to a chat question instead, `hold` until when it lets it wait for its answer;
+    `tokens` is what each question is said to have.
     """
 
     def __init__(self) -> None:
         self.refuse: Callable[[str, str], Answer | None] = lambda _name, _text: None
         self.hold: Callable[[str, str], threading.Event | None] = lambda _name, _text: None
+        self.tokens = 11
 
     def __call__(self, question: Json) -> Answer:
         if "input" in question:
             return vectors(*enumerate(vector(text) for text in question["input"]))
         name, text = name_of(question), question["messages"][1]["content"]
         answer = self.refuse(name, text) or said(json.dumps(_ANSWERS[name](text)))
+        if isinstance(answer.body, dict):
+            answer.body["usage"] = {"prompt_tokens": self.tokens, "completion_tokens": 0}
         return replace(answer, hold=self.hold(name, text))
 
 

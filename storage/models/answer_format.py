@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
 
+from isotherm.pipeline.clean import storable
 from isotherm.pipeline.lenient_json import json_values, read_cut_off
 from isotherm.pipeline.ports import AnswerT, Question
 
@@ -71,10 +72,17 @@ def parse_answer(question: Question[AnswerT], text: str, *, cut_off: bool) -> An
             first = first or error
     if cut_off and question.keep_whole_items:
         with contextlib.suppress(ValueError):
-            return _validated(question.answer, read_cut_off(text))
+            value = read_cut_off(text)
+            if _holds_items(value):  # an answer that was cut before its first item says nothing, not that there is none
+                return _validated(question.answer, value)
     if cut_off:
         raise InvalidAnswerError("It was cut off; answer more briefly.", ["answer"])
     raise first or InvalidAnswerError("It holds no JSON object.", ["answer"])
+
+
+def _holds_items(value: object) -> bool:
+    lists = value.values() if isinstance(value, dict) else [value]
+    return any(isinstance(each, list) and each for each in lists)
 
 
 def repair_text(error: InvalidAnswerError) -> str:
@@ -107,7 +115,7 @@ def _validated(answer: type[AnswerT], value: object) -> AnswerT:
         field = next(iter(answer.model_fields))
         value = {answer.model_fields[field].alias or field: value}
     try:
-        return answer.model_validate(value)
+        return answer.model_validate(storable(value))
     except ValidationError as error:
         raise _criticized(answer, error) from None
 

@@ -151,8 +151,10 @@ def run_view(run: Run, failed: list[FailedUnit]) -> RenderableType:
     """One run as people look at it."""
     where = f"{escape(run.agent)} {escape(run.session or '')}".strip()
     parts: list[RenderableType] = [
-        f"{run.kind}  {run.id}  {where}  {state(run.state)}  accepted {age(run.created_at)} ago, took {_took(run)}"
+        f"{run.kind}  {run.id}  {where}  {state(run.state)}  accepted {age(run.created_at)} ago"
     ]
+    if run.finished_at is not None:
+        parts.append(f"took {_took(run)}" + (f", {escape(run.error)}" if run.error else ""))
     budget = _budget(run)
     if budget != Budget():
         parts.append(f"budget: {_share(run.spent, budget)}")

@@ -28,6 +28,7 @@ from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import interest_models, produce_interest, producers
 from isotherm.tasks.cli import app
+from isotherm.tasks.commands import runs
 
 TOPICS = ("kelp", "dulse", "nori", "wakame", "laver")
 
@@ -181,7 +182,7 @@ def test_a_budget_that_ends_in_the_middle_leaves_points_for_review_and_a_larger_
     assert found == {"active": 5, "pending_review": missing}
     page = shown("show", str(operation_id))
     assert "of 300 tokens" not in page  # the budget of this test is not the one of the settings
-    assert page.count("budget_spent") == missing
+    assert page.count("budget_spent") == missing + 1  # each unit, and why the run ended as it did
     told = json.loads(shown("show", str(operation_id), "--json"))
     assert {one["reason"] for one in told["failed_units"]} == {"budget_spent"}
     assert "steps run again" in shown("retry", str(operation_id), "--tokens", "100000")
@@ -273,3 +274,24 @@ def test_a_run_is_watched_until_it_ends(server: Script) -> None:
     assert stages.EXTRACT in page  # what it cost outlives its steps
     assert len(server.asked) == 1
     shown("--watch", "--json", code=1)
+
+
+def test_a_run_is_seen_going_on_while_it_is_watched(server: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    operation_id = ingest(session("s1", *(f"Tell me about {topic}." for topic in TOPICS)))
+    looks: list[float] = []
+
+    def work(every: float) -> None:
+        looks.append(every)
+        drive(operation_id)
+
+    monkeypatch.setattr(runs, "sleep", work)
+    page = shown("show", str(operation_id), "--watch", "--every", "0.5")
+    assert looks == [0.5]
+    assert "done" in page
+    assert len(server.asked) == 1
+
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "sleep", interrupted)
+    assert "Ctrl-C ends" in shown("--watch")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
@@ -9,10 +10,11 @@ import pytest
 from inprocess import drive
 from model_server import Answer, Script, said
 from sessions import ATLAS, FORGE, ingest, session
-from topic_judge import TopicJudge, about, asked, environment_of, topic_server
+from topic_judge import TopicJudge, about, asked, environment_of, name_of, text_of, topic_server
 
 from isotherm.pipeline import stages
 from isotherm.pipeline.identity import Bank
+from isotherm.pipeline.interest.budget import Budget
 from isotherm.storage.models import http
 from isotherm.storage.postgres import steps
 from isotherm.storage.postgres.pool import connection, fetch_all
@@ -121,3 +123,30 @@ def test_a_retry_settles_what_the_judge_left_and_asks_only_for_that(judge: Topic
     assert {one.status.value for one in produce_interest.interests(ATLAS)} == {"active"}
     logged = fetch_all("SELECT count(*) FROM interest_points WHERE status = 'archived'")
     assert logged == [(2,)]  # what waited as norix is a part of nori now, and kelps of kelp
+
+
+@pytest.mark.parametrize("calls", [0, 1, 4, 6])
+def test_a_budget_that_ends_anywhere_and_is_raised_later_ends_as_one_that_lasted(
+    judge: TopicJudge, server: Script, calls: int
+) -> None:
+    for agent in ("forge", "atlas"):
+        assert run(agent, "s1", *BEFORE) == "done"
+    assert run("forge", "s2", *DURING, day=1) == "done"
+    judge.tokens = 1_000
+    operation_id = ingest(session("s2", *about(*DURING), day=1))
+    produce_interest.grant_budget(operation_id, Budget(tokens=max(1_000 * calls - 500, 0)))
+    before = len(server.asked)
+    drive(operation_id)
+    ended = producers.operation(operation_id)
+    assert ended.state == "partial"
+    assert "budget_spent" in (ended.error or "")
+    assert sum(name_of(one) != "embed" for one in server.asked[before:]) == calls
+    produce_interest.grant_budget(operation_id, Budget(tokens=100_000))
+    producers.retry(operation_id)
+    drive(operation_id)
+    assert producers.operation(operation_id).state == "done"
+    assert names(ATLAS) == names(FORGE) == AFTER
+    assert tensions(ATLAS) == tensions(FORGE)
+    assert {one.status.value for one in produce_interest.interests(ATLAS)} == {"active"}
+    mine = Counter(text_of(one) for one in server.asked[before:] if name_of(one) != "embed")
+    assert set(mine.values()) == {1}

@@ -59,6 +59,9 @@ def test_durations_are_seconds_or_iso(monkeypatch: pytest.MonkeyPatch, given: st
         ("ISOTHERM_REDIS_URL", "http://:hunter2@h"),
         ("ISOTHERM_REDIS_URL", "redis://:hunter2@h:port"),
         ("ISOTHERM_METRICS_PORT", "99999"),
+        ("ISOTHERM_RUN_MONEY", "0.5"),
+        ("ISOTHERM_RUN_TOKENS", "-1"),
+        ("ISOTHERM_CHAT_INPUT_PRICE", "inf"),
     ],
 )
 def test_bad_values_name_the_variable_and_never_the_value(
@@ -146,3 +149,13 @@ def test_check_lists_every_server_that_is_away_without_its_secrets() -> None:
     assert [fault.lasting for fault in faults] == [False, False]
     assert ["PostgreSQL" in faults[0].text, "Redis" in faults[1].text] == [True, True]
     assert not any("hunter2" in fault.text for fault in faults)
+
+
+def test_money_for_a_run_needs_both_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ISOTHERM_RUN_MONEY", "0.5")
+    monkeypatch.setenv("ISOTHERM_CHAT_INPUT_PRICE", "0")
+    with pytest.raises(RejectedError, match="ISOTHERM_RUN_MONEY"):
+        module.settings()
+    monkeypatch.setenv("ISOTHERM_CHAT_OUTPUT_PRICE", "10")
+    module.settings.cache_clear()
+    assert module.settings().run_money == 0.5
