@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from arena import Arena, arena
+from chats import chats
 from locomo import locomo
 from machine import facts, load
 from measure import Line
@@ -39,6 +40,7 @@ BENCHES: Mapping[str, Callable[..., list[Line]]] = {
     "pay": pay,
     "locomo": locomo,
     "quality": quality,
+    "chats": chats,
 }
 
 
@@ -79,6 +81,8 @@ def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
         return pay(ground, options.locomo, beam, quick=options.quick)
     if name == "quality":
         return quality(ground, options.data, quick=options.quick, sets=options.sets, cache=options.cache)
+    if name == "chats":
+        return chats(ground, options.data, quick=options.quick, cache=options.cache)
     return BENCHES[name](ground, quick=options.quick)
 
 
