@@ -14,13 +14,14 @@ from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableE
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.ports import Embedder, TextReranker
-from isotherm.pipeline.tier import newest
+from isotherm.pipeline.tier import newest, spans
 from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.messages import speaker_of, with_whole_pairs
 from isotherm.pipeline.tier.ranking import Lexical, Scored, Touch, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
+from isotherm.pipeline.tier.spans import DateReader, Span
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
 from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_vectors, tier_write
@@ -39,6 +40,7 @@ TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which R
 # Candidates per leg for each record wanted, and at least so many.
 _PER_WANTED = 4
 _MIN_QUOTA = 40
+_A_DAY = timedelta(days=1)
 # Best records that a reranker sees.
 _RERANKED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
@@ -115,7 +117,8 @@ class TierMemory:
 
     Args: tail, touches: the Redis side; patience: how long the background work of a write is retried; embedder: gives the
     model that embeds queries, None to go without vectors; blobs: where large bodies of cold records are; reranker: gives what orders
-    the best of a recall once more, None to keep the order of scores.
+    the best of a recall once more, None to keep the order of scores; dates: reads the times that
+    queries name, None to go by words.
     """
 
     def __init__(
@@ -127,6 +130,7 @@ class TierMemory:
         *,
         blobs: BlobStore,
         reranker: Callable[[], TextReranker | None] = _no_reranker,
+        dates: DateReader | None = None,
     ) -> None:
         self._tail = tail
         self._blobs = blobs
@@ -134,6 +138,7 @@ class TierMemory:
         self._patience = patience
         self._embedder = embedder
         self._reranker = reranker
+        self._dates = dates
 
     def remember(
         self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = (), also: Also | None = None
@@ -209,7 +214,8 @@ class TierMemory:
         near, degraded = self._near(query)  # before a connection is taken
         with reading() as conn:
             quotas = tier_candidates.Quotas(quota, quota, quota)
-            found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near)
+            span = self._span(conn, scope, query, moment)
+            found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near, span)
             ranked = rank(found.candidates, weights or RecallWeights(), moment, lexical)
             seen = _Seen(conn, scope, moment)
             renewed: dict[int, int] = {}
@@ -230,6 +236,13 @@ class TierMemory:
         if wanted and query.strip():
             degraded += self._count(wanted)
         return Recall(tuple(items), degraded, found.truncated)
+
+    def _span(self, conn: Connection, scope: Scope, query: str, now: datetime) -> Span | None:
+        """The time that a query asks about. Where it does not say which May, it is the last one of this memory."""
+        if self._dates is None or not spans.names_a_time(query):
+            return None
+        newest_at = tier_recall.newest_at(conn, scope)
+        return None if newest_at is None else spans.span_of(query, min(now, newest_at + _A_DAY), self._dates)
 
     def _reranked(self, query: str, ranked: list[Scored], seen: _Seen) -> tuple[list[Scored], tuple[str, ...]]:
         """The best in the order of the reranker, those it leaves out behind; as they were when it is out of reach."""

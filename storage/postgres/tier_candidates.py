@@ -18,6 +18,7 @@ from isotherm.pipeline import text
 from isotherm.pipeline.tier.likeness import REACH
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.tier.spans import Span
 from isotherm.storage.postgres import arrays, cold_words, tier_vectors
 from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate, within_namespaces
 from isotherm.storage.postgres.pool import Connection
@@ -42,6 +43,12 @@ _NEWEST = """
 SELECT 'recent' AS leg, 0::bigint AS term, ARRAY(
     SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
     ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s) AS keys"""
+
+# The newest of the time that is asked about.
+_OF_TIME = """
+SELECT 'time', 0, ARRAY(
+    SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
+    AND r.created_at >= %(from)s AND r.created_at < %(until)s ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s)"""
 
 _UNSPLIT = """
 SELECT 'unindexed', 0, ARRAY(
@@ -126,11 +133,13 @@ def candidates(
     quotas: Quotas,
     lexical: Lexical = Lexical.RARITY,
     near: Near | None = None,
+    span: Span | None = None,
 ) -> Found:
     """Records of a scope that some index proposes for a query.
 
     Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg;
-    lexical: how words are compared; near: the query as a vector, compared with every candidate that has one.
+    lexical: how words are compared; near: the query as a vector, compared with every candidate that has one;
+    span: the time that is asked about.
     """
     within, params = predicate(scope)
     values: dict[str, Any] = {
@@ -145,6 +154,8 @@ def candidates(
         "per_word": PER_WORD,
         "counted": COUNTED,
     }
+    if span is not None:
+        values |= {"from": span.start, "until": span.end}
     size = None if near is None else _size(conn, within, values, near)
     is_searched = near is not None and near.is_indexed and (size is None or size > EXACT)
     proposed = _proposed(conn, scope, within, values, None if is_searched else near)
@@ -154,7 +165,7 @@ def candidates(
     hidden = near is not None and _may_hide(size, len(proposed.legs["vector"]), quotas.vector, is_searched=is_searched)
     rows = _read(conn, within, values, near, proposed, quotas.lexical)
     is_backlog = len(proposed.legs["unindexed"]) >= UNINDEXED
-    return Found(_scored(rows, proposed, lexical), is_backlog or hidden, proposed.weights)
+    return Found(_scored(rows, proposed, lexical, span), is_backlog or hidden, proposed.weights)
 
 
 @dataclass(slots=True)
@@ -183,7 +194,7 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
     forms = [_POSTINGS] * (values["tiers"] != [Tier.COLD.rank]) + [_COLD] * (Tier.COLD.rank in values["tiers"])
     parts |= {"cold": cold_words.having(scope, "q.term")}
     parts["forms"] = "\n    UNION ALL".join(forms).format(**parts)
-    branches = [_NEWEST, _UNSPLIT]
+    branches = [_NEWEST, _UNSPLIT, *([_OF_TIME] if "from" in values else [])]
     if values["terms"]:
         branches += [_SIZE_OF_BANK if _is_whole_bank(scope) else _SIZE_OF_NAMESPACES, _WORDS]
     if near is not None:
@@ -287,7 +298,7 @@ class _Row:
     steps: Sequence[int] | None
 
 
-def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical) -> list[Candidate]:
+def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: Span | None) -> list[Candidate]:
     legs, weights = proposed.by_key, proposed.weights
     sizes, shared = _words_of(rows, weights)
     counted = [sizes[key] for key, terms in shared.items() if terms]
@@ -313,6 +324,7 @@ def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical) -> list
                 frozenset((*legs.get(row.key, ()), *("around" for _ in around[:1]))),
                 row.turn_of,
                 around,
+                span is not None and span.start <= row.created_at < span.end,
             )
         )
     return found

@@ -16,6 +16,7 @@ class Row:
     cosine: float | None = None
     turn_of: int | None = None
     around: tuple[tuple[int, int], ...] = ()
+    timely: bool = False
 
 
 ROWS = st.lists(
@@ -58,3 +59,9 @@ def test_nearer_turns_gain_more_and_what_is_no_turn_gains_nothing() -> None:
 def test_a_missing_vector_is_not_held_against_a_record() -> None:
     new, older = Row(1, 0.8), Row(2, 0.4, 0.6)
     assert next(one.value for one in likenesses([new, older])) == max(one.value for one in likenesses([new, older]))
+
+
+def test_what_is_of_the_time_that_is_asked_about_gains_a_share_of_what_the_best_has() -> None:
+    best, then, other = likenesses([Row(1, 0.8), Row(2, 0.6, timely=True), Row(3, 0.6)])
+    assert then.value > best.value > other.value
+    assert then.shares["time"] > 0 == other.shares["time"]
