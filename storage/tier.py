@@ -100,11 +100,16 @@ def _newest_first(
     """Compare the best that the query found with each other; see `newest`."""
     best = [item for item in ranked[: newest.LOOKED_AT] if item.parts.is_relevant]
     rows = seen.rows([item.candidate.key for item in best])
-    statements = [
-        newest.statement(item, speaker_of(row), row.text, weights)
-        for item in best
-        if (row := rows.get(item.candidate.key)) is not None
-    ]
+    found = {item.candidate.key: item for item in best if item.candidate.key in rows}
+
+    def said(keys: Sequence[int]) -> list[newest.Statement]:
+        return [newest.statement(found[key], speaker_of(rows[key]), rows[key].text, weights) for key in keys]
+
+    news = [key for key in found if newest.may_renew(rows[key].text)]
+    statements = said(news)
+    if not any(one.renews for one in statements):
+        return list(ranked), {}
+    statements += said([key for key in found if key not in set(news)])
     pairs = newest.pairs(statements)
     if not pairs:
         return list(ranked), {}

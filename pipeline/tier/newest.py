@@ -66,6 +66,11 @@ def asks_for_the_present(query: str) -> bool:
     return bool(query.strip()) and _HISTORY.search(query) is None
 
 
+def may_renew(content: str) -> bool:
+    """Whether a text has a word of change anywhere: a quick look before its sentences are compared."""
+    return _RENEWED.search(content) is not None
+
+
 def statement(scored: Scored, speaker: str | None, content: str, weights: Mapping[int, float]) -> Statement:
     """Find what a record says about a query. Args: weights: of the query's words, by term."""
     total = sum(weights.values())
