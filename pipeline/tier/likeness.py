@@ -14,8 +14,8 @@ from isotherm.pipeline import fusion
 
 # How far the turns around a hit are looked at, and what their words count by distance.
 REACH: Final = 2
-_BY_STEP: Final = {1: 0.5, 2: 0.25}
-_OF_SESSION: Final = 0.3
+_BY_STEP: Final = {1: 0.4, 2: 0.25}
+_OF_SESSION: Final = 0.4
 # What it counts to be of the time that is asked about, of what the best has.
 _OF_TIME: Final = 0.3
 
