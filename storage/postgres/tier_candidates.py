@@ -33,7 +33,7 @@ _UNINDEXED_CHARS = 4_096
 # Records counted at most, to tell rare words from frequent ones.
 COUNTED = 2_000
 # Hits by words whose neighbors are looked at.
-AROUND = 40
+AROUND = 20
 # A scope up to this size has its vectors compared whole: exact, and cheaper than a search that its index must repeat.
 EXACT = COUNTED - 1
 
