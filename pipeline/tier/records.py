@@ -132,7 +132,8 @@ class Record:
 
 def importance_for_role(role: str | None) -> float:
     """Return user 0.7, assistant 0.6, tool 0.4, anything else 0.5; case and outer spaces do not matter."""
-    return _ROLE_IMPORTANCE.get((role or "").strip().lower(), _OTHER_IMPORTANCE)
+    known = _ROLE_IMPORTANCE.get(role or "")  # as it mostly is
+    return _ROLE_IMPORTANCE.get((role or "").strip().lower(), _OTHER_IMPORTANCE) if known is None else known
 
 
 def importance_of(importance: float | None, role: str | None) -> float:
