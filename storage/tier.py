@@ -101,6 +101,8 @@ def _newest_first(
     """Compare the best that the query found with each other; see `newest`."""
     best = [item for item in ranked[: newest.LOOKED_AT] if item.parts.is_relevant]
     rows = seen.rows([item.candidate.key for item in best])
+    if not any(newest.says_news(row.text) for row in rows.values()):
+        return list(ranked), {}
     statements = [
         newest.statement(item, speaker_of(row), row.text, weights)
         for item in best
@@ -268,7 +270,7 @@ class TierMemory:
             rated = reranker.rerank(query, [rows[item.candidate.key].text for item in there])
         except Exception:  # noqa: BLE001 - whatever befell a model, the order before it stands
             return ranked, ("rerank",)
-        first = [replace(there[at], parts=replace(there[at].parts, relevance=score)) for at, score in rated]
+        first = [there[at]._replace(parts=replace(there[at].parts, relevance=score)) for at, score in rated]
         taken = {item.candidate.key for item in first}
         return [*first, *(item for item in ranked if item.candidate.key not in taken)], ()
 

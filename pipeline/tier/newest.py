@@ -66,6 +66,11 @@ def asks_for_the_present(query: str) -> bool:
     return bool(query.strip()) and _HISTORY.search(query) is None
 
 
+def says_news(content: str) -> bool:
+    """Whether anything in a text says that something is new; where no text does, there is nothing to compare."""
+    return _RENEWED.search(content) is not None
+
+
 def statement(scored: Scored, speaker: str | None, content: str, weights: Mapping[int, float]) -> Statement:
     """Find what a record says about a query. Args: weights: of the query's words, by term."""
     total = sum(weights.values())
@@ -76,9 +81,7 @@ def statement(scored: Scored, speaker: str | None, content: str, weights: Mappin
         if share > about:
             best, about, said = words, share, sentence
     one = scored.candidate
-    return Statement(
-        one.key, (one.created_at, one.id), speaker, best, max(0.0, about), _RENEWED.search(said) is not None
-    )
+    return Statement(one.key, (one.created_at, one.id), speaker, best, max(0.0, about), says_news(said))
 
 
 def pairs(statements: Sequence[Statement]) -> list[Pair]:
@@ -137,4 +140,4 @@ def _raised(item: Scored, lifted: Mapping[int, float], order: Mapping[int, int])
     if key not in lifted:
         return item
     total = lifted[key] + order[key] * _STEP
-    return replace(item, parts=replace(parts, total=total, renewal=total - parts.total))
+    return item._replace(parts=replace(parts, total=total, renewal=total - parts.total))

@@ -32,13 +32,14 @@ class Tier(StrEnum):
     @classmethod
     def from_rank(cls, rank: int) -> "Tier":
         """Return the tier of a rank. Raises RejectedError for a rank that no tier has."""
-        for tier, known in _RANKS.items():
-            if known == rank:
-                return tier
-        raise RejectedError(f"tier rank {rank} is unknown")
+        tier = _BY_RANK.get(rank)
+        if tier is None:
+            raise RejectedError(f"tier rank {rank} is unknown")
+        return tier
 
 
 _RANKS = {Tier.HOT: 3, Tier.WARM: 2, Tier.COLD: 1}
+_BY_RANK = {rank: tier for tier, rank in _RANKS.items()}
 
 
 class Reason(StrEnum):

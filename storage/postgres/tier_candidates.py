@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -93,15 +93,17 @@ _READ = """{around}
 SELECT r.key, r.id, r.tier, r.created_at, r.importance, coalesce(cardinality(c.words) - 1, cardinality(r.terms)),
        ARRAY(SELECT q.term FROM unnest(%(terms)s::bigint[]) AS q (term) WHERE CASE WHEN c.words IS NULL
            THEN q.term = ANY(r.terms) ELSE {word} = ANY(c.words) END), {cosine}, {pending}, {turn}
-FROM ({wanted}) AS k (key) CROSS JOIN LATERAL (
+FROM ({wanted}) AS k (key, hits, steps) CROSS JOIN LATERAL (
     SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.tier = ANY(%(tiers)s) LIMIT 1) AS r
 LEFT JOIN LATERAL (
     SELECT c.words FROM cold_words AS c WHERE c.record_key = r.key AND (r.tier = 1 OR NOT r.indexed) LIMIT 1) AS c
-    ON true {vectors} {beside}"""
-_WANTED = "SELECT unnest(%(keys)s::bigint[])"
-_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, near.hits, near.steps"
-_BESIDE = """LEFT JOIN (
-    SELECT a.key, array_agg(a.hit) AS hits, array_agg(a.step) AS steps FROM around AS a GROUP BY a.key) AS near ON near.key = r.key"""
+    ON true {vectors}"""
+# Each key once, with what it stands beside: joined to the rows afterwards, the neighbors were put together for each of them anew.
+_WANTED = """
+    SELECT w.key, array_agg(w.hit) FILTER (WHERE w.hit IS NOT NULL), array_agg(w.step) FILTER (WHERE w.step IS NOT NULL)
+    FROM (SELECT unnest(%(keys)s::bigint[]), NULL::bigint, NULL::bigint
+          UNION ALL SELECT a.key, a.hit, a.step FROM around AS a) AS w (key, hit, step) GROUP BY w.key"""
+_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, k.hits, k.steps"
 _PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
        CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
 _NONE_PENDING = "NULL::text, NULL::text"
@@ -227,9 +229,8 @@ def _read(
         scope=within,
         word=cold_words.word("r.bank_id", "q.term"),
         around=_AROUND.format(scope=within, before=_BEFORE, after=_AFTER),
-        wanted=f"{_WANTED} UNION SELECT a.key FROM around AS a",
+        wanted=_WANTED,
         turn=_TURN,
-        beside=_BESIDE,
     )
     asked = {
         "keys": list({key for leg in proposed.legs.values() for key in leg}),
@@ -239,7 +240,7 @@ def _read(
     }
     columns = {name: arrays.bigints(numbers) for name, numbers in asked.items()}
     rows = conn.execute(sql, {**values, **columns, "reach": REACH}, binary=True).fetchall()
-    return [_Row(*row) for row in rows]
+    return list(map(_Row._make, rows))
 
 
 def _heaviest(proposed: _Proposed, quota: int) -> list[int]:
@@ -279,8 +280,7 @@ def _may_hide(size: int | None, found: int, quota: int, *, is_searched: bool) ->
     return size is not None and size > tier_vectors.COMPARED
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """A candidate as read; `size` counts its words, `shared` are those of the query that it has."""
 
     key: int
@@ -305,6 +305,7 @@ def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: S
     typical = sum(counted) / len(counted) if counted else 1.0
     whole = sum(weights.values())
     found = []
+    none, at_all = frozenset[str](), frozenset({"around"})
     for row in rows:
         terms = shared[row.key]
         if lexical is Lexical.RARITY:
@@ -321,7 +322,7 @@ def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: S
                 row.importance,
                 overlap,
                 row.cosine,
-                frozenset((*legs.get(row.key, ()), *("around" for _ in around[:1]))),
+                (frozenset(legs[row.key]) if row.key in legs else none) | (at_all if around else none),
                 row.turn_of,
                 around,
                 span is not None and span.start <= row.created_at < span.end,
