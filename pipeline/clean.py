@@ -71,6 +71,8 @@ def aware(moment: datetime, field: str) -> datetime:
     """
     if not isinstance(moment, datetime):
         raise RejectedError(f"{field}: a moment is needed, not {type(moment).__name__}")
+    if moment.tzinfo is UTC:
+        return moment
     if moment.utcoffset() is None:
         raise RejectedError(f"{field}: a time zone is needed")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -32,7 +33,7 @@ from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, reading, statement
 from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
-from isotherm.storage.redis.tail import MOST, Tail, TailRecord
+from isotherm.storage.redis.tail import MOST, Concluded, Tail, TailRecord
 from isotherm.storage.redis.touches import Touches
 
 TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which Redis could not be told about
@@ -54,13 +55,13 @@ T = TypeVar("T")
 class Stored:
     """A write that is committed.
 
-    Args: done: its outcome; messages: to publish; conclude: brings the hot tails up to date. Until it was called, readers
-    of those tails ask the database.
+    Args: done: its outcome; messages: to publish; tails: what `TierMemory.conclude` brings the hot tails up to date with.
+    Until it has, readers of those tails ask the database.
     """
 
     done: Remembered
     messages: list[Message]
-    conclude: Callable[[], None]
+    tails: Callable[[], list[Concluded]]
 
 
 def _no_embedder() -> None:
@@ -150,28 +151,37 @@ class TierMemory:
     def remember(
         self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = (), also: Also | None = None
     ) -> Stored:
-        """Store records durably. The caller publishes the messages and calls `conclude`, in its own time.
+        """Store records durably. The caller publishes the messages and calls `conclude` with it, in its own time.
 
         Args: also: written in the same transaction, unless the call repeats an earlier one; returns messages to publish.
         Raises: RejectedError when the key was used with another body, or the embedder's settings are incomplete;
         TransientError when PostgreSQL cannot be reached.
         """
-        embed = self._embedder() is not None
-        generations = self._announce({p.place.namespace_id for p in rows})
-        untold = sorted(ns for ns, generation in generations.items() if generation is None)
+        announced = self._announcing({p.place.namespace_id for p in rows})
+        generations: dict[int, str | None] = {}
         messages: list[Message] = []
         try:
+            try:
+                embed = self._embedder() is not None
+                written = tier_write.columns(rows)
+            finally:
+                generations = announced()
+            untold = sorted(ns for ns, generation in generations.items() if generation is None)
             # One statement needs no transaction around it, and so two round trips less.
             with connection() if untold or also else statement() as conn:
-                done = tier_write.remember(conn, new, rows, self._patience, sent, embed=embed)
+                done = tier_write.remember(conn, new, written, self._patience, sent, embed=embed)
                 if done.new and untold:
                     messages.append(refresh_tails(conn, new.trace_id, untold, delay=self._patience.grace))
                 if done.new and also:
                     messages += also(conn)
         except BaseException:
-            self._conclude(generations, None, rows)
+            self._end(_concluded(generations, None, rows))
             raise
-        return Stored(done, [*done.messages, *messages], partial(self._conclude, generations, done, rows))
+        return Stored(done, [*done.messages, *messages], partial(_concluded, generations, done, rows))
+
+    def conclude(self, writes: Sequence[Stored]) -> None:
+        """Bring the hot tails up to date with writes, in their order and in one round trip."""
+        self._end([end for write in writes for end in write.tails()])
 
     def change(
         self, namespace_ids: Sequence[int], trace_id: UUID, write: Callable[[Connection], tuple[T, list[Message]]]
@@ -189,7 +199,7 @@ class TierMemory:
                 if untold:
                     messages = [*messages, refresh_tails(conn, trace_id, untold, delay=self._patience.grace)]
         finally:
-            self._conclude(generations, None, ())
+            self._end(_concluded(generations, None, ()))
         return done, messages
 
     def recall(
@@ -265,7 +275,7 @@ class TierMemory:
             rated = reranker.rerank(query, [rows[item.candidate.key].text for item in there])
         except Exception:  # noqa: BLE001 - whatever befell a model, the order before it stands
             return ranked, ("rerank",)
-        first = [replace(there[at], parts=replace(there[at].parts, relevance=score)) for at, score in rated]
+        first = [there[at]._replace(parts=replace(there[at].parts, relevance=score)) for at, score in rated]
         taken = {item.candidate.key for item in first}
         return [*first, *(item for item in ranked if item.candidate.key not in taken)], ()
 
@@ -360,33 +370,47 @@ class TierMemory:
         return ()
 
     def _announce(self, namespace_ids: set[int]) -> dict[int, str | None]:
-        generations: dict[int, str | None] = dict.fromkeys(namespace_ids)
-        for namespace_id in sorted(namespace_ids):
+        return self._announcing(namespace_ids)()
+
+    def _announcing(self, namespace_ids: set[int]) -> Callable[[], dict[int, str | None]]:
+        """Announce a write to the tails; what it returns has to be called, and gives None where Redis could not be told."""
+        ordered = sorted(namespace_ids)
+        untold: dict[int, str | None] = dict.fromkeys(ordered)
+        try:
+            answers = self._tail.announce(ordered)
+        except UnavailableError:
+            return lambda: untold
+
+        def generations() -> dict[int, str | None]:
             try:
-                generations[namespace_id] = self._tail.raise_generation(namespace_id)
+                return dict(zip(ordered, answers(), strict=True))
             except UnavailableError:
-                break
+                return untold
+
         return generations
 
-    def _conclude(self, generations: dict[int, str | None], done: Remembered | None, rows: Sequence[Placed]) -> None:
-        """Append to the tails what was committed; a tail whose rows changed in place, or may have, is dropped."""
-        # A call that wrote more than it tells is a bulk load, between which nobody reads: the next reader fills the tail from
-        # the database, once for all of them.
-        written = None if done is None else done.rows
-        by_id = {(p.place.namespace_id, p.record.id): p.record for p in rows} if written else {}
-        for namespace_id, generation in generations.items():
-            if generation is None:
-                continue
-            mine = None if written is None else [w for w in written if w.namespace_id == namespace_id]
-            try:
-                if mine is None or any(w.version > 1 for w in mine):
-                    self._tail.drop(namespace_id, generation)
-                else:
-                    copies = [(w.key, by_id[namespace_id, w.id]) for w in mine]
-                    self._tail.append(
-                        namespace_id,
-                        generation,
-                        [TailRecord(r.id, k, r.role, r.created_at, r.content, r.metadata) for k, r in copies],
-                    )
-            except UnavailableError:
-                return  # the raised generation keeps readers off the tail
+    def _end(self, writes: Sequence[Concluded]) -> None:
+        # Where Redis is away, the raised generation keeps readers off the tail.
+        with suppress(UnavailableError):
+            self._tail.conclude(writes)
+
+
+def _concluded(
+    generations: Mapping[int, str | None], done: Remembered | None, rows: Sequence[Placed]
+) -> list[Concluded]:
+    """What the tails are to be told of a write; a tail whose rows changed in place, or may have, is dropped."""
+    # A call that wrote more than it tells is a bulk load, between which nobody reads: the next reader fills the tail from
+    # the database, once for all of them.
+    written = None if done is None else done.rows
+    by_id = {(p.place.namespace_id, p.record.id): p.record for p in rows} if written else {}
+    found = []
+    for namespace_id, generation in generations.items():
+        if generation is None:
+            continue
+        mine = None if written is None else [w for w in written if w.namespace_id == namespace_id]
+        copies: list[TailRecord] | None = None
+        if mine is not None and all(w.version == 1 for w in mine):
+            told = [(w.key, by_id[namespace_id, w.id]) for w in mine]
+            copies = [TailRecord(r.id, key, r.role, r.created_at, r.content, r.metadata) for key, r in told]
+        found.append(Concluded(namespace_id, generation, copies))
+    return found

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
-from uuid import uuid4
 
-from uuid_utils.compat import uuid7
+from uuid_utils.compat import uuid4, uuid7
 
 from isotherm import storage
 from isotherm.pipeline.clean import clean_metadata, clean_name
@@ -126,7 +125,7 @@ def store(
     """
     if not 1 <= len(pairs) <= MAX_BATCH:
         raise RejectedError(f"from 1 to {MAX_BATCH} records can be stored at once, not {len(pairs)}")
-    if len({namespace.bank for namespace in {namespace for namespace, _ in pairs}}) > 1:
+    if len({namespace.bank for namespace in _distinct(pairs)}) > 1:
         raise RejectedError("the records of one call belong to one bank")
     return namespaces.again_if_erased(lambda: _store(pairs, key, kind, also))
 
@@ -158,8 +157,7 @@ def _store(
 
 def _follow_up(batch: list[Stored]) -> None:
     publish_after_commit([message for stored in batch for message in stored.messages])
-    for stored in batch:
-        stored.conclude()
+    storage.open().tier.conclude(batch)
 
 
 def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
@@ -174,8 +172,18 @@ def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
 def _placed(pairs: Sequence[tuple[Namespace, NewRecord]], limits: Settings) -> list[Placed]:
     redactor = factory.redactor(limits)
     records = [_cleaned(record, redactor, limits) for _, record in pairs]
-    places = {namespace: namespaces.resolve(namespace) for namespace in {namespace for namespace, _ in pairs}}
+    named = _distinct(pairs)
+    if len(named) == 1:
+        place = namespaces.resolve(named[0])
+        return [Placed(place, record) for record in records]
+    places = {namespace: namespaces.resolve(namespace) for namespace in named}
     return [Placed(places[namespace], record) for (namespace, _), record in zip(pairs, records, strict=True)]
+
+
+def _distinct(pairs: Sequence[tuple[Namespace, NewRecord]]) -> list[Namespace]:
+    """The namespaces of a call, each once."""
+    # By identity first: a call mostly names one object throughout, and to hash its five names takes a while.
+    return list({*{id(namespace): namespace for namespace, _ in pairs}.values()})
 
 
 def _cleaned(record: NewRecord, redactor: Redactor, limits: Settings) -> NewRecord:

@@ -7,8 +7,8 @@ session that was about the matter. So a turn also gets a share of the words of i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Final, NamedTuple, Protocol
 
 from isotherm.pipeline import fusion
 
@@ -48,12 +48,11 @@ class Likened(Protocol):
         """Whether it is of the time that is asked about."""
 
 
-@dataclass(frozen=True, slots=True)
-class Likeness:
+class Likeness(NamedTuple):
     """How like a query a record is, in [0, 1], and what each leg adds: words, meaning, around, session and time sum to it."""
 
     value: float
-    shares: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = MappingProxyType({})
 
 
 def mean_of_both(overlap: float, cosine: float | None) -> float:
@@ -108,10 +107,12 @@ def _best_of_sessions(rows: Sequence[Likened], shares: Sequence[Mapping[str, flo
 
 
 def _scaled(shares: Sequence[Mapping[str, float]], level: float) -> list[Likeness]:
-    most = max((sum(share.values()) for share in shares), default=0.0)
+    totals = [sum(share.values()) for share in shares]
+    most = max(totals, default=0.0)
     factor = level / most if most > 0 else 0.0
     return [
-        Likeness(factor * sum(share.values()), {leg: factor * part for leg, part in share.items()}) for share in shares
+        Likeness(factor * total, {leg: factor * part for leg, part in share.items()})
+        for total, share in zip(totals, shares, strict=True)
     ]
 
 

@@ -156,4 +156,4 @@ def _raised(item: Scored, lifted: Mapping[int, float], order: Mapping[int, int])
     if key not in lifted:
         return item
     total = lifted[key] + order[key] * _STEP
-    return replace(item, parts=replace(parts, total=total, renewal=total - parts.total))
+    return item._replace(parts=replace(parts, total=total, renewal=total - parts.total))

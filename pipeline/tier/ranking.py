@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.likeness import Likeness, likenesses, mean_of_both
@@ -43,8 +44,7 @@ class Touch(StrEnum):
         return self is Touch.SELECTED or (self is Touch.RELEVANT and parts.is_relevant)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(NamedTuple):
     """A record that some index proposed.
 
     Args: key: the row; overlap: of query and record words, in [0, 1]; cosine: None without an embedder; legs: what
@@ -91,8 +91,7 @@ class ScoreParts:
         return self.overlap > 0 or (self.cosine is not None and self.cosine >= RELEVANT_COSINE)
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(NamedTuple):
     """A candidate with its score."""
 
     candidate: Candidate
@@ -156,7 +155,7 @@ def _sound(candidate: Candidate) -> Candidate:
     cosine = candidate.cosine
     if cosine is None or -1.0 <= cosine <= 1.0:
         return candidate
-    return replace(candidate, cosine=None if math.isnan(cosine) else min(1.0, max(-1.0, cosine)))
+    return candidate._replace(cosine=None if math.isnan(cosine) else min(1.0, max(-1.0, cosine)))
 
 
 def _parts(candidate: Candidate, likeness: Likeness, weights: RecallWeights, now: datetime) -> ScoreParts:

@@ -32,13 +32,14 @@ class Tier(StrEnum):
     @classmethod
     def from_rank(cls, rank: int) -> "Tier":
         """Return the tier of a rank. Raises RejectedError for a rank that no tier has."""
-        for tier, known in _RANKS.items():
-            if known == rank:
-                return tier
-        raise RejectedError(f"tier rank {rank} is unknown")
+        tier = _BY_RANK.get(rank)
+        if tier is None:
+            raise RejectedError(f"tier rank {rank} is unknown")
+        return tier
 
 
 _RANKS = {Tier.HOT: 3, Tier.WARM: 2, Tier.COLD: 1}
+_BY_RANK = {rank: tier for tier, rank in _RANKS.items()}
 
 
 class Reason(StrEnum):
@@ -132,7 +133,8 @@ class Record:
 
 def importance_for_role(role: str | None) -> float:
     """Return user 0.7, assistant 0.6, tool 0.4, anything else 0.5; case and outer spaces do not matter."""
-    return _ROLE_IMPORTANCE.get((role or "").strip().lower(), _OTHER_IMPORTANCE)
+    known = _ROLE_IMPORTANCE.get(role or "")  # as it mostly is
+    return _ROLE_IMPORTANCE.get((role or "").strip().lower(), _OTHER_IMPORTANCE) if known is None else known
 
 
 def importance_of(importance: float | None, role: str | None) -> float:

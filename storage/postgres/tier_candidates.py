@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -240,7 +240,7 @@ def _read(
     }
     columns = {name: arrays.bigints(numbers) for name, numbers in asked.items()}
     rows = conn.execute(sql, {**values, **columns, "reach": REACH}, binary=True).fetchall()
-    return [_Row(*row) for row in rows]
+    return list(map(_Row._make, rows))
 
 
 def _heaviest(proposed: _Proposed, quota: int) -> list[int]:
@@ -280,8 +280,7 @@ def _may_hide(size: int | None, found: int, quota: int, *, is_searched: bool) ->
     return size is not None and size > tier_vectors.COMPARED
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(NamedTuple):
     """A candidate as read; `size` counts its words, `shared` are those of the query that it has."""
 
     key: int
@@ -306,6 +305,7 @@ def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: S
     typical = sum(counted) / len(counted) if counted else 1.0
     whole = sum(weights.values())
     found = []
+    none, at_all = frozenset[str](), frozenset({"around"})
     for row in rows:
         terms = shared[row.key]
         if lexical is Lexical.RARITY:
@@ -322,7 +322,7 @@ def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: S
                 row.importance,
                 overlap,
                 row.cosine,
-                frozenset((*legs.get(row.key, ()), *("around" for _ in around[:1]))),
+                (frozenset(legs[row.key]) if row.key in legs else none) | (at_all if around else none),
                 row.turn_of,
                 around,
                 span is not None and span.start <= row.created_at < span.end,

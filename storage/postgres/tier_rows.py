@@ -280,7 +280,9 @@ def _remember(conn: Connection, writing: Writing, row: Row | None, record: Store
         bank_id=writing.place.bank_id,
         namespace_id=writing.place.namespace_id,
     )
-    done = tier_write.remember(conn, new, [Placed(writing.place, given)], writing.patience, embed=writing.embeds)
+    done = tier_write.remember(
+        conn, new, tier_write.columns([Placed(writing.place, given)]), writing.patience, embed=writing.embeds
+    )
     found = get(conn, writing.place, record.id)
     if found is None or (row is None and [w.version for w in done.rows or ()] != [1]):
         raise ChangedError

@@ -150,7 +150,7 @@ class Remembered:
 def remember(
     conn: Connection,
     new: NewOperation,
-    rows: Sequence[Placed],
+    rows: Mapping[str, Column],
     patience: Patience,
     sent: Sequence[int] = (),
     *,
@@ -158,12 +158,12 @@ def remember(
 ) -> Remembered:
     """Store records under one operation. The caller commits, then publishes the messages.
 
-    Args: rows: at least one; of two with one id in one namespace the last one counts; sent: ids of outbox messages that
+    Args: rows: what `columns` makes of them; sent: ids of outbox messages that
     this process has published since, to be removed on the way; embed: new and changed texts get a vector, by a step.
     Raises: RejectedError when the operation's key was used with another body.
     """
     state = "pending" if embed else "none"
-    values = {**_operation_values(new, patience), **_columns(rows), "sent": list(sent), "state": state}
+    values = {**_operation_values(new, patience), **rows, "sent": arrays.bigints(sent), "state": state}
     row = conn.execute(_STATEMENT, {**values, "told": TOLD}).fetchone()
     assert row is not None  # noqa: S101 - a count is one row
     messages, written, told = row
@@ -205,8 +205,11 @@ def _operation_values(new: NewOperation, patience: Patience) -> dict[str, Any]:
     }
 
 
-def _columns(rows: Sequence[Placed]) -> dict[str, Column]:
-    """The records by column, each as the array that its parameter takes."""
+def columns(rows: Sequence[Placed]) -> dict[str, Column]:
+    """Records by column, each as the array that its parameter takes; of two with one id in one namespace the last one counts.
+
+    Args: rows: at least one.
+    """
     unique = list({(p.place.namespace_id, p.record.id): p for p in rows}.values())
     records = [p.record for p in unique]
     contents = [r.content.encode() for r in records]

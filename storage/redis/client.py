@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -84,6 +85,10 @@ def _literal(prefix: str) -> str:
     return "".join(f"[{c}]" if c in "*?[" else c for c in prefix)
 
 
+# Keys and arguments of one call of a script.
+Call = tuple[Sequence[str], Sequence[str | int]]
+
+
 class Script:
     """A script of the server. It is called without what the client does around a command, which takes as long as the call.
 
@@ -96,17 +101,64 @@ class Script:
 
     def __call__(self, keys: Sequence[str], args: Sequence[str | int] = ()) -> Any:  # noqa: ANN401 - what the script answers
         """Run it. Raises: as commands of the client do."""
-        connection: Any = self._pool.get_connection()  # its methods have no types
+        return self.many([(keys, args)])[0]
+
+    def many(self, calls: Sequence[Call]) -> list[Any]:
+        """Run it once for each of the keys and arguments, in order and in one round trip. Raises: as `__call__`."""
+        return self.begin(calls)()
+
+    def begin(self, calls: Sequence[Call]) -> Callable[[], list[Any]]:
+        """As `many`, in two halves: the calls are on their way when this returns, and what it returns waits for the answers.
+
+        What it returns has to be called, once; it holds a connection until then. Only it raises.
+        """
+        if not calls:
+            return list
+        connection: Any = None  # its methods have no types
         try:
-            connection.send_command("EVALSHA", self._registered.sha, len(keys), *keys, *args)
-            return connection.read_response()
-        except redis.exceptions.NoScriptError:
-            pass  # the server began anew
+            connection = self._pool.get_connection()
+            sha = self._registered.sha
+            connection.send_packed_command(
+                connection.pack_commands([("EVALSHA", sha, len(keys), *keys, *args) for keys, args in calls])
+            )
         except (redis.ConnectionError, redis.TimeoutError):
-            connection.disconnect()
+            self._give_back(connection, broken=True)
+            return partial(self._again, calls)
+        except BaseException:
+            self._give_back(connection, broken=True)
+            raise
+        return partial(self._answers, connection, calls)
+
+    def _answers(self, connection: Any, calls: Sequence[Call]) -> list[Any]:  # noqa: ANN401 - as above
+        found: list[Any] = []
+        broken = True
+        try:
+            for _ in calls:
+                try:
+                    found.append(connection.read_response())
+                except redis.ResponseError as error:  # of one call; those behind it have answers too
+                    found.append(error)
+            broken = False
+        except (redis.ConnectionError, redis.TimeoutError):
+            return self._again(calls)
         finally:
-            self._pool.release(connection)
-        return self._registered(keys=keys, args=args)
+            self._give_back(connection, broken=broken)
+        for place, answer in enumerate(found):
+            if isinstance(answer, redis.exceptions.NoScriptError):  # the server began anew
+                found[place] = self._again(calls[place : place + 1])[0]
+            elif isinstance(answer, redis.ResponseError):
+                raise answer
+        return found
+
+    def _again(self, calls: Sequence[Call]) -> list[Any]:
+        return [self._registered(keys=keys, args=args) for keys, args in calls]
+
+    def _give_back(self, connection: Any, *, broken: bool) -> None:  # noqa: ANN401 - as above
+        if connection is None:
+            return
+        if broken:
+            connection.disconnect()
+        self._pool.release(connection)
 
 
 def check_server(client: redis.Redis) -> str:

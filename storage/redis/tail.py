@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import redis
 
-from isotherm.storage.redis.client import Script, translated
+from isotherm.storage.redis.client import Call, Script, translated
 
 MOST = 200
 # Longer texts are not copied; a reader that meets one asks the database for it.
@@ -123,6 +123,14 @@ class TailRecord(NamedTuple):
         return f"{self.score:0{_TIME_DIGITS}d}{self.id}\0{body}"
 
 
+class Concluded(NamedTuple):
+    """A write that ended. Args: generation: of its announcement; records: that it added, None to drop the tail."""
+
+    namespace_id: int
+    generation: str
+    records: Sequence[TailRecord] | None
+
+
 class Tail:
     """Hot tails in Redis. Every method raises UnavailableError when Redis cannot be reached."""
 
@@ -140,23 +148,40 @@ class Tail:
 
     def raise_generation(self, namespace_id: int) -> str:
         """Announce a write before its commit; the answer goes to `append` or `drop`."""
-        keys = [self._key(namespace_id, "generation"), self._key(namespace_id, "writers")]
+        return self.announce([namespace_id])()[0]
+
+    def announce(self, namespace_ids: Sequence[int]) -> Callable[[], list[str]]:
+        """As `raise_generation`, for several at once and in two halves.
+
+        Returns: what waits for the answers, to be called once; in between Redis works, and so can the caller.
+        """
+        parts = ("generation", "writers")
         with translated():
-            return _text(self._raise(keys=keys))
+            answers = self._raise.begin([([self._key(n, part) for part in parts], ()) for n in namespace_ids])
+
+        def generations() -> list[str]:
+            with translated():
+                return [_text(answer) for answer in answers()]
+
+        return generations
 
     def append(self, namespace_id: int, generation: str, records: Sequence[TailRecord]) -> bool:
         """Add new records after their commit; False when the tail was dropped instead, for the next reader to fill."""
-        return self._after(namespace_id, generation, records, keep=True)
+        return self.conclude([Concluded(namespace_id, generation, records)])[0]
 
     def drop(self, namespace_id: int, generation: str) -> None:
         """End a write that changed records in place, or did not happen."""
-        self._after(namespace_id, generation, [], keep=False)
+        self.conclude([Concluded(namespace_id, generation, None)])
 
-    def _after(self, namespace_id: int, generation: str, records: Sequence[TailRecord], *, keep: bool) -> bool:
-        keys = [self._key(namespace_id, part) for part in _PARTS]
-        scored = [value for record in records for value in (record.score, record.member())]
+    def conclude(self, writes: Sequence[Concluded]) -> list[bool]:
+        """End writes in their order, in one round trip: `append` or `drop` of each."""
         with translated():
-            return bool(self._append(keys=keys, args=[generation, int(keep), MOST, *scored]))
+            return [bool(kept) for kept in self._append.many([self._end(write) for write in writes])]
+
+    def _end(self, write: Concluded) -> Call:
+        scored = [value for record in write.records or () for value in (record.score, record.member())]
+        keys = [self._key(write.namespace_id, part) for part in _PARTS]
+        return keys, [write.generation, int(write.records is not None), MOST, *scored]
 
     def invalidate(self, namespace_id: int) -> None:
         """Make every reader ask the database, whatever the tail holds."""
