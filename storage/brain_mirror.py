@@ -35,7 +35,7 @@ class Asked:
     edges: Sequence[int]
 
 
-class TakesRows(Protocol):
+class TakesRows(GraphPort, Protocol):
     """A graph that stands beside the rows of objects and needs nobody to carry them."""
 
     def take(self, namespace: UUID, namespace_id: int, ids: Sequence[UUID]) -> tuple[Counts, list[UUID]]:
