@@ -15,8 +15,8 @@ from typing import Final, Generic, TypeVar
 RRF_K: Final = 60
 # The place whose score stands for a leg's field: behind what a reader looks at.
 FIELD: Final = 10
-# Cosines of one model crowd: their best stand out of the field by a quarter or less of what the best by words do, as a rule.
-COSINE_UNIT: Final = 4.5
+# Cosines of one model crowd: their best stand out of the field by a quarter of what the best by words do, as a rule.
+COSINE_UNIT: Final = 4.0
 # A leg that cannot tell its hits apart is still heard a little, since to be found by it is more than not to be.
 _FAINT: Final = 0.05
 

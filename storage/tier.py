@@ -95,16 +95,23 @@ class _Seen:
 
 
 def _newest_first(
-    seen: _Seen, ranked: Sequence[Scored], weights: Mapping[int, float]
+    seen: _Seen, query: str, ranked: Sequence[Scored], weights: Mapping[int, float]
 ) -> tuple[list[Scored], dict[int, int]]:
     """Compare the best that the query found with each other; see `newest`."""
     best = [item for item in ranked[: newest.LOOKED_AT] if item.parts.is_relevant]
     rows = seen.rows([item.candidate.key for item in best])
-    statements = [
-        newest.statement(item, speaker_of(row), row.text, weights)
-        for item in best
-        if (row := rows.get(item.candidate.key)) is not None
-    ]
+    found = {item.candidate.key: item for item in best if item.candidate.key in rows}
+
+    hints = newest.hints_of(query)
+
+    def said(keys: Sequence[int]) -> list[newest.Statement]:
+        return [newest.statement(found[key], speaker_of(rows[key]), rows[key].text, weights, hints) for key in keys]
+
+    news = [key for key in found if newest.may_renew(rows[key].text)]
+    statements = said(news)
+    if not any(one.renews for one in statements):
+        return list(ranked), {}
+    statements += said([key for key in found if key not in set(news)])
     pairs = newest.pairs(statements)
     if not pairs:
         return list(ranked), {}
@@ -220,7 +227,7 @@ class TierMemory:
             seen = _Seen(conn, scope, moment)
             renewed: dict[int, int] = {}
             if newest_first and found.weights and lexical is Lexical.RARITY and newest.asks_for_the_present(query):
-                ranked, renewed = _newest_first(seen, ranked, found.weights)
+                ranked, renewed = _newest_first(seen, query, ranked, found.weights)
             ranked, away = self._reranked(query, ranked, seen)
             degraded += away
             chosen = select(ranked, normal)

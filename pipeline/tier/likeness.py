@@ -14,8 +14,8 @@ from isotherm.pipeline import fusion
 
 # How far the turns around a hit are looked at, and what their words count by distance.
 REACH: Final = 2
-_BY_STEP: Final = {1: 0.5, 2: 0.25}
-_OF_SESSION: Final = 0.3
+_BY_STEP: Final = {1: 0.4, 2: 0.25}
+_OF_SESSION: Final = 0.4
 # What it counts to be of the time that is asked about, of what the best has.
 _OF_TIME: Final = 0.3
 
@@ -67,7 +67,7 @@ def likenesses(rows: Sequence[Likened]) -> list[Likeness]:
     """Compare candidates with each other.
 
     Their order follows from legs that are heard as far as their best stand out (`isotherm.pipeline.fusion`); the best one
-    is as like the query as it is by itself, so that age and importance keep their weight beside it.
+    is as like the query as any is by the larger of overlap and cosine, so that age and importance keep their weight beside it.
 
     Args: rows: cosines in [-1, 1]. Returns: one for each row.
     """
@@ -89,7 +89,7 @@ def likenesses(rows: Sequence[Likened]) -> list[Likeness]:
     most = max((sum(share.values()) for share in shares), default=0.0)
     for row, share in zip(rows, shares, strict=True):
         share["time"] = _OF_TIME * most if row.timely else 0.0
-    return _scaled(shares, max((mean_of_both(row.overlap, row.cosine) for row in rows), default=0.0))
+    return _scaled(shares, max((max(row.overlap, row.cosine or 0.0) for row in rows), default=0.0))
 
 
 def _own(row: Likened, words: float, most_alike: float, heard: Mapping[str, float]) -> dict[str, float]:

@@ -33,7 +33,7 @@ _UNINDEXED_CHARS = 4_096
 # Records counted at most, to tell rare words from frequent ones.
 COUNTED = 2_000
 # Hits by words whose neighbors are looked at.
-AROUND = 40
+AROUND = 20
 # A scope up to this size has its vectors compared whole: exact, and cheaper than a search that its index must repeat.
 EXACT = COUNTED - 1
 
@@ -93,15 +93,17 @@ _READ = """{around}
 SELECT r.key, r.id, r.tier, r.created_at, r.importance, coalesce(cardinality(c.words) - 1, cardinality(r.terms)),
        ARRAY(SELECT q.term FROM unnest(%(terms)s::bigint[]) AS q (term) WHERE CASE WHEN c.words IS NULL
            THEN q.term = ANY(r.terms) ELSE {word} = ANY(c.words) END), {cosine}, {pending}, {turn}
-FROM ({wanted}) AS k (key) CROSS JOIN LATERAL (
+FROM ({wanted}) AS k CROSS JOIN LATERAL (
     SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.tier = ANY(%(tiers)s) LIMIT 1) AS r
 LEFT JOIN LATERAL (
     SELECT c.words FROM cold_words AS c WHERE c.record_key = r.key AND (r.tier = 1 OR NOT r.indexed) LIMIT 1) AS c
-    ON true {vectors} {beside}"""
-_WANTED = "SELECT unnest(%(keys)s::bigint[])"
-_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, near.hits, near.steps"
-_BESIDE = """LEFT JOIN (
-    SELECT a.key, array_agg(a.hit) AS hits, array_agg(a.step) AS steps FROM around AS a GROUP BY a.key) AS near ON near.key = r.key"""
+    ON true {vectors}"""
+# Grouped before anything is read: as a join, the planner would group it again for every row.
+_WANTED = """SELECT w.key, array_agg(w.hit) FILTER (WHERE w.hit IS NOT NULL) AS hits,
+           array_agg(w.step) FILTER (WHERE w.hit IS NOT NULL) AS steps
+    FROM (SELECT unnest(%(keys)s::bigint[]) AS key, NULL::bigint AS hit, NULL::bigint AS step
+          UNION ALL SELECT a.key, a.hit, a.step FROM around AS a) AS w GROUP BY w.key"""
+_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, k.hits, k.steps"
 _PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
        CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
 _NONE_PENDING = "NULL::text, NULL::text"
@@ -227,9 +229,8 @@ def _read(
         scope=within,
         word=cold_words.word("r.bank_id", "q.term"),
         around=_AROUND.format(scope=within, before=_BEFORE, after=_AFTER),
-        wanted=f"{_WANTED} UNION SELECT a.key FROM around AS a",
+        wanted=_WANTED,
         turn=_TURN,
-        beside=_BESIDE,
     )
     asked = {
         "keys": list({key for leg in proposed.legs.values() for key in leg}),

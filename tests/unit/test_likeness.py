@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isotherm.pipeline.tier.likeness import likenesses, mean_of_both
+from isotherm.pipeline.tier.likeness import likenesses
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-def test_shares_sum_to_a_likeness_between_0_and_1_and_the_best_keeps_its_own(rows: list[Row]) -> None:
+def test_shares_sum_to_a_likeness_between_0_and_1_and_the_best_has_the_larger_of_both(rows: list[Row]) -> None:
     found = likenesses(rows)
     assert [one.value for one in found] == [pytest.approx(sum(one.shares.values())) for one in found]
     assert all(0 <= one.value <= 1 + 1e-9 for one in found)
-    best = max((mean_of_both(row.overlap, row.cosine) for row in rows), default=0.0)
+    best = max((max(row.overlap, row.cosine or 0.0) for row in rows), default=0.0)
     assert max((one.value for one in found), default=0.0) in (0.0, pytest.approx(best))
 
 
