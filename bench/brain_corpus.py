@@ -7,6 +7,7 @@ They are copied in with their indexes dropped and made again afterwards, since w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -42,7 +43,7 @@ _TYPES = ("int8", "int8", "int8", "uuid", "text", "text", "text", "text", "text"
           "int8[]", "int4", "halfvec", "text", "int4", "text", "timestamptz", "timestamptz")  # fmt: skip
 _INDEXES = """
 SELECT c.relname, pg_get_indexdef(i.indexrelid) FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid
-WHERE i.indrelid = 'brain_objects'::regclass AND NOT EXISTS (SELECT 1 FROM pg_constraint AS k WHERE k.conindid = i.indexrelid)"""
+WHERE i.indrelid = %s::regclass AND NOT EXISTS (SELECT 1 FROM pg_constraint AS k WHERE k.conindid = i.indexrelid)"""
 # Rows of a fixed length, so that a whole column of them is one array: count, then length and value of each.
 _POSTING = np.dtype([("n", ">i2"), ("l1", ">i4"), ("ns", ">i8"), ("l2", ">i4"), ("term", ">i8"), ("l3", ">i4"), ("key", ">i8"),
                      ("l4", ">i4"), ("tf", ">i4"), ("l5", ">i4"), ("length", ">i4")])  # fmt: skip
@@ -121,19 +122,26 @@ def build(dsn: str, parts: int) -> Built:
     documents = parts // PARTS
     with psycopg.connect(dsn, autocommit=True) as conn:
         register_vector(conn)
-        indexes = conn.execute(_INDEXES).fetchall()
-        for name, _ in indexes:
-            conn.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(name)))
-        rows = _rows(namespace, place, texts, vectors, documents)
-        _copy(conn, "brain_objects", _COLUMNS, _TYPES, rows)
-        conn.execute("SELECT setval(pg_get_serial_sequence('brain_objects', 'key'), %s)", (documents + parts,))
-        postings = _postings(texts, documents)
-        _copy_postings(conn, place.namespace_id, postings, parts)
-        conn.execute("SET maintenance_work_mem = '1GB'")
-        for _, definition in indexes:
-            conn.execute(definition)
+        with unindexed(conn, "brain_objects"):
+            rows = _rows(namespace, place, texts, vectors, documents)
+            _copy(conn, "brain_objects", _COLUMNS, _TYPES, rows)
+            conn.execute("SELECT setval(pg_get_serial_sequence('brain_objects', 'key'), %s)", (documents + parts,))
+            postings = _postings(texts, documents)
+            _copy_postings(conn, place.namespace_id, postings, parts)
         conn.execute("VACUUM (ANALYZE) brain_objects, brain_postings, brain_terms, brain_stats")
     return Built(namespace, texts, vectors, postings, range(documents + 1, documents + parts + 1))
+
+
+@contextmanager
+def unindexed(conn: psycopg.Connection[Any], table: str) -> Iterator[None]:
+    """Drop the indexes of a table, but for those of its keys, and make them again afterwards, at once."""
+    indexes = conn.execute(_INDEXES, (table,)).fetchall()
+    for name, _ in indexes:
+        conn.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(name)))
+    yield
+    conn.execute("SET maintenance_work_mem = '1GB'")
+    for _, definition in indexes:
+        conn.execute(definition)
 
 
 def known(namespace: Namespace, parts: int) -> Built:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import numpy as np
 from arena import Arena, run_steps
-from brain_corpus import PARTS, Built, Given, build, document_id, made
+from brain_corpus import PARTS, Built, Given, build, document_id, made, unindexed
 from brain_floors import Bare, Legs, RawInserts, Row
 from brain_graph import graph_searching
 from corpus import zipf
@@ -182,7 +182,8 @@ def writing(
 
 
 def _fill_raw(conn: Bare) -> None:
-    conn.execute("""INSERT INTO raw_objects OVERRIDING SYSTEM VALUE SELECT * FROM brain_objects""")
+    with unindexed(conn, "raw_objects"):
+        conn.execute("INSERT INTO raw_objects OVERRIDING SYSTEM VALUE SELECT * FROM brain_objects")
     conn.execute("""INSERT INTO raw_postings SELECT * FROM brain_postings""")
     conn.execute("SELECT setval(pg_get_serial_sequence('raw_objects', 'key'), (SELECT max(key) FROM raw_objects))")
     conn.execute("VACUUM (ANALYZE) raw_objects, raw_postings")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeGuard, TypeVar
 from uuid import UUID
 
 from isotherm.pipeline.brain import drift
@@ -33,6 +33,14 @@ class Asked:
     namespace_id: int
     ids: Sequence[UUID]
     edges: Sequence[int]
+
+
+class TakesRows(GraphPort, Protocol):
+    """A graph that stands beside the rows of objects and needs nobody to carry them."""
+
+    def take(self, namespace: UUID, namespace_id: int, ids: Sequence[UUID]) -> tuple[Counts, list[UUID]]:
+        """Write the nodes of objects from their rows. Returns: what changed, and the objects that must come by `upsert`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +75,28 @@ def bring(graph: GraphPort, asked: Sequence[Asked]) -> Counts:
         ids = list(dict.fromkeys(i for each in mine for i in each.ids))
         keys = list(dict.fromkeys(key for each in mine for key in each.edges))
         for some_ids in _batches(ids):
-            counts = _write(graph, namespace_id, some_ids, [])
+            counts = _write_nodes(graph, namespace_id, some_ids)
             nodes, edges = nodes + counts.nodes, edges + counts.edges
         for some_keys in _batches(keys):
             counts = _write(graph, namespace_id, [], some_keys)
             nodes, edges = nodes + counts.nodes, edges + counts.edges
     return Counts(nodes, edges)
+
+
+def _takes_rows(graph: GraphPort) -> TypeGuard[TakesRows]:
+    return hasattr(graph, "take")
+
+
+def _write_nodes(graph: GraphPort, namespace_id: int, ids: Sequence[UUID]) -> Counts:
+    if not _takes_rows(graph):
+        return _write(graph, namespace_id, ids, [])
+    with connection() as conn:
+        name = brain_mirror.graph_name(conn, namespace_id)
+    if name is None:
+        return Counts()
+    taken, left = graph.take(name, namespace_id, ids)
+    by_row = _write(graph, namespace_id, left, []) if left else Counts()
+    return Counts(taken.nodes + by_row.nodes, 0)
 
 
 def _write(graph: GraphPort, namespace_id: int, ids: Sequence[UUID], keys: Sequence[int]) -> Counts:
@@ -173,7 +197,7 @@ def _mend(graph: GraphPort, namespace_id: int, name: UUID, plan: Repair) -> None
     if plan.odd_nodes or plan.odd_edges:
         graph.discard(name, plan.odd_nodes, plan.odd_edges)
     for ids in _batches(plan.nodes):
-        _write(graph, namespace_id, ids, [])
+        _write_nodes(graph, namespace_id, ids)
     for edges in _batches(plan.edges):
         with connection() as conn:
             wanted = brain_mirror.projection(conn, namespace_id, [], edges=edges)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.brain.long_texts import embed_whole
-from isotherm.pipeline.errors import LostLeaseError, RejectedError
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import GraphMirrored, ObjectsEmbedded, StatisticsFolded
 from isotherm.pipeline.ports import Embedder
 from isotherm.storage import brain_mirror
@@ -21,16 +21,14 @@ from isotherm.storage.brain_mirror import Asked
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import brain_vectors, brain_words, steps
 from isotherm.storage.postgres.brain_vectors import Unembedded
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.tasks.observe import emit
 from isotherm.tasks.publish import publish_after_commit
-from isotherm.tasks.stage import claimed, stage_task, tell, together
+from isotherm.tasks.stage import TOGETHER, claimed, settle_together, stage_task, tell, together
 from isotherm.tasks.ticks import tick
 
 _FOLDS = 50
-# Steps of the mirror that go as one: an object that changed in several of them is written once.
-TOGETHER = 200
 
 
 @stage_task(stages.BRAIN_EMBED)
@@ -107,12 +105,10 @@ def mirror(payload: dict[str, Any]) -> dict[str, Any]:
     the steps are given back, without end.
     """
     with claimed(payload) as step, together(step, TOGETHER) as more:
-        every = sorted([step, *more], key=lambda each: str(each.operation_id))
+        every = [step, *more]
         counts = brain_mirror.bring(storage.open().brain.graph, [_asked(each) for each in every])
         receipt = {"nodes": counts.nodes, "edges": counts.edges}  # of all that went together
-        with connection() as conn:
-            for each in every:
-                _settle(conn, each, receipt, alone=each is step)
+        settle_together(step, every, receipt)
         tell(step, GraphMirrored(counts.nodes, counts.edges))
     return step.receipt
 
@@ -120,17 +116,6 @@ def mirror(payload: dict[str, Any]) -> dict[str, Any]:
 def _asked(step: ClaimedStep) -> Asked:
     ids, edges = [UUID(i) for i in step.input["ids"]], [int(key) for key in step.input["edges"]]
     return Asked(_namespace_of(step), ids, edges)
-
-
-def _settle(conn: Connection, step: ClaimedStep, receipt: dict[str, Any], *, alone: bool) -> None:
-    """A step that somebody else took meanwhile is theirs; only the one whose message this is must be ours."""
-    try:
-        # A mirror that is one of several in its operation, as of an import, is not what the operation came to.
-        step.settle(conn, receipt, is_result=not step.unit)
-    except LostLeaseError:
-        if alone:
-            raise
-        step.receipt = {"state": "lost"}
 
 
 @tick(stages.BRAIN_FOLD)

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
@@ -27,7 +27,7 @@ from isotherm.pipeline.errors import (
 from isotherm.pipeline.events import Event, StepErrored, StepFailed, StepPostponed
 from isotherm.pipeline.payloads import StepJob
 from isotherm.pipeline.work import StepState, backoff
-from isotherm.storage.postgres import outbox, steps
+from isotherm.storage.postgres import outbox, steps, steps_together
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
@@ -40,6 +40,8 @@ log = structlog.get_logger("isotherm")
 _GIVE_BACK_FOR_S = 60.0
 _GIVE_BACK_PAUSE_S = 0.5
 _REASON_CHARS = 300
+# Steps that go as one with another of their stage: what changed in several of them is done once.
+TOGETHER = 200
 
 
 class _Runner:
@@ -164,6 +166,17 @@ def together(step: ClaimedStep, limit: int) -> Iterator[list[ClaimedStep]]:
         if more and isinstance(error, RejectedError):
             raise RuntimeError("refused together with others") from error
         raise
+
+
+def settle_together(step: ClaimedStep, every: Sequence[ClaimedStep], receipt: dict[str, Any]) -> None:
+    """End the steps that went together. One that somebody else took meanwhile is theirs, but the message's own must be ours.
+
+    Raises: LostLeaseError, and nothing is settled, when `step` is not ours any more.
+    """
+    with connection() as conn:
+        lost = steps_together.settle(conn, every, receipt)
+        if any(each is step for each in lost):
+            raise LostLeaseError(f"step {step.id} has another runner")
 
 
 def _leave(step: ClaimedStep, chosen: Settings, error: BaseException) -> None:

@@ -25,7 +25,7 @@ from isotherm.pipeline.brain.graph_port import (
     Walked,
 )
 from isotherm.pipeline.brain.links import EdgeKey
-from isotherm.storage.graph import postgres_holding, postgres_search, postgres_walk
+from isotherm.storage.graph import postgres_beside, postgres_holding, postgres_search, postgres_walk
 from isotherm.storage.graph.postgres_walk import Asked
 from isotherm.storage.postgres.pool import Connection, connection
 
@@ -74,6 +74,15 @@ class PostgresGraph:
         """Take out nodes and edges, unless something newer is there."""
         with connection() as conn:
             return _write(conn, namespace, nodes, edges)
+
+    def take(self, namespace: UUID, namespace_id: int, ids: Sequence[UUID]) -> tuple[Counts, list[UUID]]:
+        """Write the nodes of objects from the rows beside the graph.
+
+        Args: namespace_id: of the rows. Returns: what changed, and the objects that must come by `upsert`.
+        """
+        with connection() as conn:
+            written, left = postgres_beside.take(conn, namespace, namespace_id, ids)
+        return Counts(written, 0), left
 
     def neighbors(
         self,

@@ -34,7 +34,7 @@ _FIRST_CLASS = """
 SELECT id FROM brain_objects WHERE namespace_id = %(ns)s AND key = ANY(%(keys)s) AND parent_id IS NULL ORDER BY id"""
 
 # How much of an object's text the graph can be searched by.
-_CHARS = 2_000
+CHARS = 2_000
 
 _PROPERTIES = ("note", "status", "role", "confidence", "evidence_id", "mentions")
 
@@ -50,6 +50,15 @@ class Projection:
     gone_edges: tuple[EdgeTombstone, ...] = ()
 
 
+def graph_name(conn: Connection, namespace_id: int) -> UUID | None:
+    """What a namespace is called in the graph; None when it is gone."""
+    row = conn.execute(_NAMESPACE, {"ns": namespace_id}).fetchone()
+    if row is None:
+        return None
+    tenant, scope, agent, session, run = row
+    return namespace_uuid(Namespace(tenant=tenant, scope=scope, agent=agent, session=session, run=run))
+
+
 def projection(
     conn: Connection,
     namespace_id: int,
@@ -61,22 +70,20 @@ def projection(
 
     Args: edge_keys: row keys of edges; edges: more of them, by what identifies them.
     """
-    row = conn.execute(_NAMESPACE, {"ns": namespace_id}).fetchone()
-    if row is None:
+    name = graph_name(conn, namespace_id)
+    if name is None:
         return None
-    tenant, scope, agent, session, run = row
-    name = Namespace(tenant=tenant, scope=scope, agent=agent, session=session, run=run)
     nodes, gone_nodes = _nodes(conn, namespace_id, ids) if ids else ((), ())
     row_keys = [*edge_keys, *(_keys(conn, namespace_id, edges) if edges else ())]
     found, gone_edges = _edges(conn, namespace_id, row_keys) if row_keys else ((), ())
-    return Projection(namespace_uuid(name), nodes, found, gone_nodes, gone_edges)
+    return Projection(name, nodes, found, gone_nodes, gone_edges)
 
 
 def _nodes(
     conn: Connection, namespace_id: int, ids: Sequence[UUID]
 ) -> tuple[tuple[GraphNode, ...], tuple[Tombstone, ...]]:
     nodes, gone = [], []
-    values = {"ns": namespace_id, "ids": list(ids), "chars": _CHARS}
+    values = {"ns": namespace_id, "ids": list(ids), "chars": CHARS}
     for row in conn.execute(_NODES, values):
         key, revision, kind, title, summary, content, properties, created, updated, vector, model, is_gone = row
         if is_gone:

@@ -36,7 +36,7 @@ WITH given AS (
 UPDATE brain_objects AS r SET """
 
 _WRITE = (
-    _SAME_TEXT.format(arrays=", %(vectors)s::halfvec[]", columns=", vector", chosen=", g.vector")
+    _SAME_TEXT.format(arrays=", %(vectors)b::halfvec[]", columns=", vector", chosen=", g.vector")
     + """vector = f.vector, vector_model = %(model)s, vector_dim = %(dimension)s, vector_state = 'done'
 FROM fresh AS f WHERE r.key = f.key"""
 )
@@ -108,7 +108,7 @@ def write(
         return 0
     values = {
         **_values(namespace_id, rows),
-        "vectors": [HalfVector(vector).to_text() for vector in vectors],
+        "vectors": [HalfVector(vector) for vector in vectors],
         "model": model,
         "dimension": int(vectors.shape[1]),
     }

@@ -67,17 +67,27 @@ def replace(conn: Connection, namespace_id: int, stale: Sequence[Gone], fresh: S
         conn.execute(
             _REMOVE, {"ns": namespace_id, "terms": [term for term, _ in pairs], "keys": [key for _, key in pairs]}
         )
-    rows = [(term, key, tf, words.length) for key, words in fresh for term, tf in words.counts.items()]
-    if rows:
-        terms, keys, tfs, lengths = (list(column) for column in zip(*rows, strict=True))
-        conn.execute(_INSERT, {"ns": namespace_id, "terms": terms, "keys": keys, "tfs": tfs, "lengths": lengths})
+    if any(words.counts for _, words in fresh):
+        sizes = [(key, words.length, len(words.counts)) for key, words in fresh]
+        values = {
+            "terms": _literal(term for _, words in fresh for term in words.counts),
+            "keys": _literal(key for key, _, size in sizes for _ in range(size)),
+            "tfs": _literal(tf for _, words in fresh for tf in words.counts.values()),
+            "lengths": _literal(length for _, length, size in sizes for _ in range(size)),
+        }
+        conn.execute(_INSERT, {"ns": namespace_id, **values})
+
+
+def _literal(numbers: Iterable[int]) -> str:
+    """An array as text: there are thousands of numbers, and the driver asks for the type of each."""
+    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def add_statistics(conn: Connection, namespace_id: int, change: Statistics) -> None:
     """Append what a write does to the statistics; nothing is updated, so writers do not wait for each other."""
     if not (change.documents or change.length or change.terms):
         return
-    values = {"terms": list(change.terms), "counts": list(change.terms.values())}
+    values = {"terms": _literal(change.terms), "counts": _literal(change.terms.values())}
     conn.execute(_DELTA, {"ns": namespace_id, "documents": change.documents, "length": change.length, **values})
 
 

@@ -18,7 +18,7 @@ from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.brain.writing import Change, PutPlan, StoredRow
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MENTION, BRAIN_MIRROR
-from isotherm.storage.postgres import brain_vectors, brain_words, operations, outbox, steps
+from isotherm.storage.postgres import brain_mirror, brain_vectors, brain_words, operations, outbox, steps
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
@@ -29,6 +29,7 @@ from isotherm.storage.postgres.tier_write import Patience
 # One step of embedding takes seconds, so that a killed worker loses little.
 EMBED_BATCH = 64
 MENTION_BATCH = 250
+_MOST_COUNTED = 32_767  # of a word in a text, as the column holds it
 _COLUMNS = """r.key, r.id, r.kind, r.title, r.summary, r.content, r.content_type, r.properties, r.parent_id, r.position,
               r.revision, r.index_sha256, r.terms, r.length, r.vector_state, r.deleted_at IS NOT NULL, r.source_time"""
 _NAMES = ("key", "id", "kind", "title", "summary", "content", "content_type", "properties", "parent_id", "position",
@@ -45,19 +46,21 @@ WHERE r.namespace_id = %(ns)s AND r.parent_id = ANY(%(ids)s) AND r.deleted_at IS
 _UPSERT = """
 INSERT INTO brain_objects AS r (
     namespace_id, bank_id, id, kind, title, summary, content, content_type, properties, parent_id, position, revision,
-    index_sha256, terms, length, vector_state, created_at, updated_at, source_time)
+    index_sha256, terms, counts, length, vector_state, created_at, updated_at, source_time)
 SELECT %(ns)s, %(bank)s, g.id, g.kind, g.title, g.summary, g.content, g.content_type, g.properties, g.parent_id, g.position,
-       g.revision, decode(g.index_sha256, 'hex'), g.terms, g.length, %(vector_state)s, %(now)s, %(now)s, g.source_time
+       g.revision, decode(g.index_sha256, 'hex'), g.terms, g.counts, g.length, %(vector_state)s, %(now)s, %(now)s,
+       g.source_time
 FROM json_to_recordset(%(rows)s) AS g (
     id uuid, kind text, title text, summary text, content text, content_type text, properties jsonb, parent_id uuid,
-    position integer, revision bigint, index_sha256 text, terms bigint[], length integer, source_time timestamptz)
+    position integer, revision bigint, index_sha256 text, terms bigint[], counts smallint[], length integer,
+    source_time timestamptz)
 ORDER BY g.parent_id IS NOT NULL, g.id
 ON CONFLICT (namespace_id, id) DO UPDATE SET
     kind = excluded.kind, title = excluded.title, summary = excluded.summary, content = excluded.content,
     content_type = excluded.content_type, properties = excluded.properties, parent_id = excluded.parent_id,
     position = excluded.position, revision = excluded.revision, index_sha256 = excluded.index_sha256,
-    terms = excluded.terms, length = excluded.length, updated_at = excluded.updated_at, deleted_at = NULL,
-    source_time = excluded.source_time,
+    terms = excluded.terms, counts = excluded.counts, length = excluded.length, updated_at = excluded.updated_at,
+    deleted_at = NULL, source_time = excluded.source_time,
     vector = CASE WHEN r.index_sha256 = excluded.index_sha256 THEN r.vector END,
     vector_model = CASE WHEN r.index_sha256 = excluded.index_sha256 THEN r.vector_model END,
     vector_dim = CASE WHEN r.index_sha256 = excluded.index_sha256 THEN r.vector_dim END,
@@ -75,7 +78,8 @@ FROM json_to_recordset(%(rows)s) AS g (key bigint, index_sha256 text, terms bigi
 WHERE r.key = g.key"""
 
 _DELETE = """
-UPDATE brain_objects SET deleted_at = %(now)s, updated_at = %(now)s, revision = revision + 1, terms = '{}', length = 0
+UPDATE brain_objects
+SET deleted_at = %(now)s, updated_at = %(now)s, revision = revision + 1, terms = '{}', counts = NULL, length = 0
 WHERE key = ANY(%(keys)s)"""
 
 
@@ -256,8 +260,17 @@ def _row(change: Change) -> dict[str, Any]:
         "position": new.position,
         "source_time": None if new.source_time is None else new.source_time.isoformat(),
         "revision": 1 if change.stored is None else change.stored.revision + 1,
+        "counts": _counts_of_node(change),
         **_word_columns(change.words),
     }
+
+
+def _counts_of_node(change: Change) -> list[int] | None:
+    """How often the object has each of its terms, if its node has all of them."""
+    words = change.words
+    if change.new.parent_id is not None or len(change.new.content) > brain_mirror.CHARS or words.length > _MOST_COUNTED:
+        return None
+    return [words.counts[term] for term in sorted(words.counts)]
 
 
 def _word_columns(words: writing.Words) -> dict[str, Any]:

@@ -80,9 +80,18 @@ _RENEW = """
 UPDATE operation_steps SET lease_until = now() + %(lease)s
 WHERE id = %(id)s AND token = %(token)s AND state = 'running'"""
 
+# What the states of its steps make of an operation. Mirrors isotherm.pipeline.work.derive_state.
+DERIVED = """CASE
+        WHEN found && '{pending,running}' THEN 'running'
+        WHEN found = '{done}' THEN 'done'
+        WHEN found && '{cancelled}' THEN 'cancelled'
+        WHEN found && '{done}' THEN 'partial'
+        WHEN found && '{dead}' THEN 'dead'
+        ELSE 'failed' END"""
+
 # Ends a step and, with it, its operation when it was the last. The caller holds the operation's row lock, so two
-# last steps cannot both see the other one open. Mirrors isotherm.pipeline.work.derive_state.
-_END = """
+# last steps cannot both see the other one open.
+_END = f"""
 WITH ended AS (
     UPDATE operation_steps
     SET state = %(state)s, receipt = %(receipt)s, last_error = coalesce(%(error)s, last_error),
@@ -93,14 +102,7 @@ WITH ended AS (
     SELECT array_agg(DISTINCT CASE WHEN s.id = %(id)s THEN %(state)s ELSE s.state END) AS found
     FROM operation_steps AS s WHERE s.operation_id = %(operation)s
 ), derived AS (
-    SELECT CASE
-        WHEN found && '{pending,running}' THEN 'running'
-        WHEN found = '{done}' THEN 'done'
-        WHEN found && '{cancelled}' THEN 'cancelled'
-        WHEN found && '{done}' THEN 'partial'
-        WHEN found && '{dead}' THEN 'dead'
-        ELSE 'failed' END AS state
-    FROM states
+    SELECT {DERIVED} AS state FROM states
 ), closed AS (
     UPDATE operations AS o
     SET state = d.state, finished_at = CASE WHEN d.state = 'running' THEN NULL ELSE now() END,
@@ -251,9 +253,14 @@ def end(
     ).fetchone()
     if row is None:
         raise LostLeaseError(f"step {step.id} has another runner")
+    wake(conn, step)
+    return str(row[0])
+
+
+def wake(conn: Connection, step: ClaimedStep) -> None:
+    """Have those that waited for an ended step announced, if it was claimed more than once."""
     if step.token > 1:
         conn.execute(_WAKE, {"operation": step.operation_id, "stage": step.stage, "unit": step.unit})
-    return str(row[0])
 
 
 def give_back(

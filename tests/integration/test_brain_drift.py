@@ -24,15 +24,17 @@ from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.storage import brain_mirror
 from isotherm.storage.brain_mirror import Drift
 from isotherm.storage.graph.memory import MemoryGraph
+from isotherm.storage.graph.postgres import PostgresGraph
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import brain_drift, namespaces
+from isotherm.storage.postgres.brain_mirror import projection
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import brain, graph, producers
 from isotherm.tasks.cli import app
 from isotherm.tasks.produce_brain import expand, link, put_many, soft_delete, unlink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from isotherm.pipeline.brain.drift import Holding
@@ -75,7 +77,7 @@ class Faulty:
             if self.away:
                 raise UnavailableError("the graph is away")
             done = found(*args, **more)
-            if name == "upsert" and self.killed:
+            if name in {"upsert", "take"} and self.killed:
                 self.killed -= 1
                 raise SystemExit(1)  # the runner ends between the write and its receipt
             return done
@@ -197,17 +199,54 @@ def properties(port: GraphPort) -> None:
         assert EdgeKey(source, target, label) in hits
 
 
+def test_a_node_taken_from_the_row_beside_it_is_the_one_that_is_carried(memory: Storage) -> None:
+    factory.use_embedder(memory.settings, HashEmbedder())
+    text = "kelp and kelp and otters, 海藻とラッコ"
+    put_many(KNOWLEDGE, [new(n, f"o{n}", text, properties={"depth": n}) for n in range(1, 5)])
+    put_many(KNOWLEDGE, [new(5, "long", "sea urchins and kelp. " * 200), new(6, "6"), new(7, "part", text, parent=1)])
+    soft_delete(KNOWLEDGE, uid(2))
+    soft_delete(KNOWLEDGE, uid(3))
+    put_many(KNOWLEDGE, [new(3, "back", text)])
+    settle()
+    with connection() as conn:  # as a row that was there before
+        conn.execute("UPDATE brain_objects SET counts = NULL WHERE id = %s", (uid(4),))
+    rows = "SELECT * FROM graph_nodes ORDER BY id"
+    graph = PostgresGraph()
+    brain_mirror.rebuild(graph, namespace_id(), NAME)
+    taken = fetch_all(rows)
+    graph.clear(NAME)
+    with connection() as conn:
+        wanted = projection(conn, namespace_id(), [uid(n) for n in range(1, 8)])
+    assert wanted is not None
+    brain_mirror.apply(graph, wanted)
+    assert len(taken) == 6
+    assert taken == fetch_all(rows)
+    factory._made.forget()
+    check_brain()
+
+
+def watched(port: GraphPort, monkeypatch: pytest.MonkeyPatch, told: Callable[[list[UUID]], None]) -> None:
+    """Tell which nodes are about to be written, by rows or from the rows beside the graph."""
+    upsert, take = port.upsert, getattr(port, "take", None)
+
+    def by_rows(namespace: UUID, nodes: list[GraphNode], edges: list[GraphEdge]) -> Any:
+        told([node.id for node in nodes])
+        return upsert(namespace, nodes, edges)
+
+    def beside(namespace: UUID, namespace_id: int, ids: list[UUID]) -> Any:
+        told(ids)
+        return take(namespace, namespace_id, ids)
+
+    monkeypatch.setattr(port, "upsert", by_rows)
+    if take is not None:
+        monkeypatch.setattr(port, "take", beside)
+
+
 def test_writes_that_wait_go_together_and_an_object_goes_once(port: GraphPort, monkeypatch: pytest.MonkeyPatch) -> None:
     for n in range(1, 31):
         put_many(KNOWLEDGE, [new(1, f"title {n}")])
     asked: list[UUID] = []
-    upsert = port.upsert
-
-    def counted(namespace: UUID, nodes: list[GraphNode], edges: list[GraphEdge]) -> Any:
-        asked.extend(node.id for node in nodes)
-        return upsert(namespace, nodes, edges)
-
-    monkeypatch.setattr(port, "upsert", counted)
+    watched(port, monkeypatch, asked.extend)
     drive()
     # Once for the words, and once for the vector of the last title.
     assert len(asked) <= 3
@@ -218,14 +257,12 @@ def test_writes_that_wait_go_together_and_an_object_goes_once(port: GraphPort, m
 def test_a_step_that_breaks_its_runner_takes_no_other_with_it(port: GraphPort, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = put_many(KNOWLEDGE, [new(1, "bad")])
     good = [put_many(KNOWLEDGE, [new(n, "good")]) for n in range(2, 6)]
-    upsert = port.upsert
 
-    def breaking(namespace: UUID, nodes: list[GraphNode], edges: list[GraphEdge]) -> Any:
-        if any(node.title == "bad" for node in nodes):
+    def breaking(ids: list[UUID]) -> None:
+        if uid(1) in ids:
             raise ValueError("a bug")
-        return upsert(namespace, nodes, edges)
 
-    monkeypatch.setattr(port, "upsert", breaking)
+    watched(port, monkeypatch, breaking)
     for _ in range(20):
         if fetch_all(OPEN) == [(0,)]:
             break

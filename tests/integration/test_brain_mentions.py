@@ -62,6 +62,25 @@ def test_a_new_text_is_linked_with_names_that_are_known_and_counts_them() -> Non
     assert mentions() == {(3, 1): 2, (3, 2): 1}
 
 
+def test_steps_that_wait_go_together_and_each_ends_in_its_own_operation() -> None:
+    put_many(KNOWLEDGE, [new(1, "Reef", "the sea otter is here")])
+    put_many(OTHER, [new(1, "Bay", "a crab on kelp"), new(2, "Kelp")])
+    put_many(KNOWLEDGE, [new(2, "Sea otter")])
+    waiting = """SELECT s.id, s.operation_id, o.trace_id FROM operation_steps AS s JOIN operations AS o ON o.id = s.operation_id
+                 WHERE s.stage = 'brain.mention' ORDER BY s.id"""
+    step_id, operation, trace = fetch_all(waiting)[0]
+    told = STAGES["brain.mention"]({"step_id": step_id, "operation_id": str(operation), "trace_id": str(trace)})
+    assert told == {"texts": 4, "linked": 2, "unlinked": 0}
+    assert fetch_all("SELECT state, receipt FROM operation_steps WHERE stage = 'brain.mention'") == [("done", told)] * 3
+    assert fetch_all("SELECT namespace_id, source, target FROM brain_edges ORDER BY namespace_id") == [
+        (1, uid(1), uid(2)),
+        (2, uid(1), uid(2)),
+    ]
+    assert fetch_all("SELECT DISTINCT state FROM operations") == [("running",)], "the mirror still waits"
+    settle()
+    assert fetch_all("SELECT DISTINCT state FROM operations") == [("done",)]
+
+
 def test_a_new_name_is_linked_with_texts_that_are_known() -> None:
     put_many(KNOWLEDGE, [new(1, "Reef", "the sea otter is here"), new(2, "Bay", "a sea, an otter")])
     settle()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from faulty import _gate, _is_set, app
@@ -11,15 +12,17 @@ from isotherm.storage.graph.postgres import PostgresGraph
 
 __all__ = ["app"]
 
-_upsert = PostgresGraph.upsert
+
+def _faulty(write: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any) -> Any:
+        if _is_set("graph-gate"):
+            _gate()
+        if _is_set("graph-away"):
+            raise UnavailableError("the graph is away")
+        return write(*args)
+
+    return call
 
 
-def _faulty_upsert(*args: Any) -> Any:
-    if _is_set("graph-gate"):
-        _gate()
-    if _is_set("graph-away"):
-        raise UnavailableError("the graph is away")
-    return _upsert(*args)
-
-
-PostgresGraph.upsert = _faulty_upsert  # type: ignore[method-assign]
+PostgresGraph.upsert = _faulty(PostgresGraph.upsert)  # type: ignore[method-assign]
+PostgresGraph.take = _faulty(PostgresGraph.take)  # type: ignore[method-assign]

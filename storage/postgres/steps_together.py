@@ -1,0 +1,62 @@
+"""Steps whose work was done in one go are ended in one go, each in its own operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg.types.json import Jsonb
+
+from isotherm.storage.postgres import steps
+from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.steps import DERIVED, ClaimedStep
+
+# In one order, so that two who end steps of the same operations wait for each other instead of deadlocking.
+_LOCK = "SELECT 1 FROM operations WHERE id = ANY(%(operations)s) ORDER BY id FOR NO KEY UPDATE"
+
+_END = f"""
+WITH given AS (
+    SELECT * FROM unnest(%(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::boolean[]) AS g (id, token, is_result)
+), ended AS (
+    UPDATE operation_steps AS s
+    SET state = 'done', receipt = %(receipt)s, lease_until = NULL, finished_at = now()
+    FROM given AS g WHERE s.id = g.id AND s.state = 'running' AND s.token = g.token
+    RETURNING s.id, s.operation_id, g.is_result
+), states AS (
+    SELECT s.operation_id, array_agg(DISTINCT CASE WHEN e.id IS NULL THEN s.state ELSE 'done' END) AS found,
+           bool_or(coalesce(e.is_result, false)) AS is_result
+    FROM operation_steps AS s LEFT JOIN ended AS e ON e.id = s.id
+    WHERE s.operation_id IN (SELECT operation_id FROM ended) GROUP BY s.operation_id
+), derived AS (
+    SELECT operation_id, is_result, {DERIVED} AS state FROM states
+), closed AS (
+    UPDATE operations AS o
+    SET state = d.state, finished_at = CASE WHEN d.state = 'running' THEN NULL ELSE now() END,
+        started_at = coalesce(o.started_at, now()),
+        result = CASE WHEN d.is_result THEN %(receipt)s ELSE o.result END
+    FROM derived AS d WHERE o.id = d.operation_id
+)
+SELECT e.id, d.state FROM ended AS e JOIN derived AS d ON d.operation_id = e.operation_id"""
+
+
+def settle(conn: Connection, done: Sequence[ClaimedStep], receipt: dict[str, Any]) -> list[ClaimedStep]:
+    """End steps in the transaction of their common effect, with one receipt.
+
+    A step that is the only one of its stage in its operation says what the operation came to. Returns: those that somebody
+    else took meanwhile; they are theirs to end.
+    """
+    conn.execute(_LOCK, {"operations": [step.operation_id for step in done]})
+    values = {
+        "ids": [step.id for step in done],
+        "tokens": [step.token for step in done],
+        "results": [not step.unit for step in done],
+        "receipt": Jsonb(receipt),
+    }
+    states = {int(step_id): state for step_id, state in conn.execute(_END, values)}
+    for step in done:
+        if step.id in states:
+            step.operation_state, step.receipt = states[step.id], receipt
+            steps.wake(conn, step)
+        else:
+            step.receipt = {"state": "lost"}
+    return [step for step in done if step.id not in states]
