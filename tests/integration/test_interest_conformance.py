@@ -467,6 +467,30 @@ def test_what_could_not_be_judged_is_judged_when_the_judge_is_back(embedder: Emb
     assert fetch_all("SELECT turn_of FROM interest_banks") == [(None,)]
 
 
+def test_another_model_embeds_interests_again_in_batches_that_do_not_wait_for_each_other(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interest_tend, "_VECTORS_MAX", 2)
+    embedder.own = {"kelp": [1, 0], "dulse": [0, 1], "moss": [0, 0, 1]}
+    for number, name in enumerate(embedder.own):
+        run(f"s{number}", f"I am interested in {name}.", day=number)
+    stored = fetch_all("SELECT id, version FROM interest_points ORDER BY id")
+    assert len(stored) == 3
+    with connection() as conn:
+        conn.execute("UPDATE interest_points SET placed_at = now()")
+        conn.execute("UPDATE operations SET finished_at = now() - interval '1 hour'")
+    assert interest_tend.due() == {"banks": 0}
+    embedder.model = "fresh"
+    stamps = "SELECT embedding_model, count(*) FROM interest_points GROUP BY 1 ORDER BY 1"
+    for left in (1, 0):
+        assert interest_tend.due() == {"banks": 1}
+        drive()
+        assert dict(fetch_all(stamps)).get("fresh") == 3 - left
+    assert interest_tend.due() == {"banks": 0}
+    assert fetch_all("SELECT id, version FROM interest_points ORDER BY id") == stored
+    assert fetch_all("SELECT count(*) FROM interest_points WHERE placed_at IS NULL") == [(0,)]
+
+
 def test_interests_grow_old_by_themselves_and_expire_where_a_time_was_set(embedder: Embedder, model: Model) -> None:
     model.answers["interest_extract"] = extracted("on holiday", ttl_days=30)
     run("s1")
