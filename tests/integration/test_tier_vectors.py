@@ -340,6 +340,27 @@ def test_vector_of_another_model_comes_back_from_half_precision(model: Meaning) 
     assert len(model.asked) == asked
 
 
+def test_model_that_always_times_out_ends_its_step_with_the_cause_and_holds_up_nobody(model: Meaning) -> None:
+    late, behind = put("kelp"), put("moss", first=1)
+    model.fault = TransientError("the model did not answer in time")
+    with connection() as conn:
+        conn.execute(
+            """UPDATE operation_steps SET retry_until = now() - interval '1 second'
+               WHERE stage = %s AND operation_id = %s""",
+            (stages.TIER_EMBED, late.operation_id),
+        )
+    drive(late.operation_id)
+    ended = producers.operation(late.operation_id)
+    assert (ended.state, ended.error) == ("partial", "gave up waiting: the model did not answer in time")
+    assert fetch_all("SELECT count(*) FROM operation_steps WHERE lease_until IS NOT NULL OR state = 'running'") == [
+        (0,)
+    ]
+    model.fault = None
+    drive(behind.operation_id)
+    assert producers.operation(behind.operation_id).state == "done"
+    assert len(model.asked) == 2
+
+
 def stamped() -> list[tuple[str, int]]:
     return fetch_all("SELECT model, count(*) FROM tier_vectors GROUP BY model ORDER BY model")
 

@@ -9,3 +9,6 @@ CREATE TABLE tier_embedding (
     looked_to bigint NOT NULL DEFAULT 0,                   -- record key
     finished_at timestamptz
 );
+
+-- How often something of a bank was erased: what a model says to a question from before is not kept.
+ALTER TABLE banks ADD COLUMN erasures bigint NOT NULL DEFAULT 0;
