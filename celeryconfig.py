@@ -84,6 +84,7 @@ imports = (
     "isotherm.tasks.graph",
     "isotherm.tasks.brain_mention",
     "isotherm.tasks.brain_reembed",
+    "isotherm.tasks.tier_reembed",
     "isotherm.tasks.brain_import",
     "isotherm.tasks.brain_unnamed",
     "isotherm.tasks.interest",
@@ -111,6 +112,7 @@ beat_schedule = {
     stages.INTEREST_MIRROR: _every(stages.INTEREST_MIRROR, _INTEREST_MIRROR_S),
     stages.BRAIN_FOLD: _every(stages.BRAIN_FOLD, _FOLD_S),
     stages.BRAIN_DRIFT: _every(stages.BRAIN_DRIFT, _seconds["drift_tick"]),
+    stages.TIER_REEMBED: _every(stages.TIER_REEMBED, _REEMBED_S),
     stages.BRAIN_REEMBED: _every(stages.BRAIN_REEMBED, _REEMBED_S),
     stages.BRAIN_UNNAMED: _every(stages.BRAIN_UNNAMED, _REEMBED_S),
 }

@@ -373,6 +373,15 @@ class EmbeddingRequested(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordEmbeddingRequested(Event):
+    """Records wait for a vector of this installation's model, since theirs is of another one or they had none."""
+
+    name: ClassVar[str] = "tier.embedding_requested"
+    records: int
+    namespaces: int
+
+
+@dataclass(frozen=True, slots=True)
 class GraphMirrored(Event):
     """Objects and edges are in the graph as they are in the database; what was there already does not count."""
 

@@ -74,6 +74,7 @@ TOUCH = "tier.touch"
 REFRESH = "tier.refresh"
 DUE = "tier.due"
 DEPTH = "tier.depth"
+TIER_REEMBED = "tier.reembed"
 BRAIN_FOLD = "brain.fold"
 BRAIN_DRIFT = "brain.drift"
 BRAIN_REEMBED = "brain.reembed"
@@ -95,6 +96,7 @@ TICKS = MappingProxyType(
                 TOUCH,
                 REFRESH,
                 DUE,
+                TIER_REEMBED,
                 BRAIN_FOLD,
                 BRAIN_REEMBED,
                 BRAIN_UNNAMED,

@@ -18,11 +18,15 @@ from isotherm.storage.postgres.pool import connection
 
 @dataclass(frozen=True, slots=True)
 class RememberingChat:
-    """A chat model that is not asked what it answered before. Args: model: its name; another one is asked anew."""
+    """A chat model that is not asked what it answered before.
+
+    Args: model: its name; another one is asked anew; erasures: of the bank, before anything was read that is asked about.
+    """
 
     chat: ChatModel
     bank_id: int
     model: str
+    erasures: int
 
     def ask(self, question: Question[AnswerT]) -> AnswerT:
         """The stored answer, else the model's own, which is then stored. Raises: as the model, and TransientError."""
@@ -37,16 +41,20 @@ class RememberingChat:
                 pass  # of a form that has changed since
         said = self.chat.ask(question)
         with connection() as conn:
-            interest_copies.keep_answer(conn, self.bank_id, key, said.model_dump(mode="json"))
+            interest_copies.keep_answer(conn, self.bank_id, key, said.model_dump(mode="json"), self.erasures)
         return said
 
 
 @dataclass(frozen=True, slots=True)
 class RememberingEmbedder:
-    """An embedder that is not given a text twice; vectors are known by model, dimension and text."""
+    """An embedder that is not given a text twice; vectors are known by model, dimension and text.
+
+    Args: erasures: of the bank, before any of the texts was read.
+    """
 
     embedder: Embedder
     bank_id: int
+    erasures: int
 
     @property
     def model(self) -> str:
@@ -67,7 +75,7 @@ class RememberingEmbedder:
         if missing:
             made = dict(zip((keys[text] for text in missing), self.embedder.embed(missing), strict=True))
             with connection() as conn:
-                interest_copies.keep_vectors(conn, self.bank_id, made)
+                interest_copies.keep_vectors(conn, self.bank_id, made, self.erasures)
             known |= made
         found = np.empty((len(texts), self.dimension), dtype=np.float32)
         for row, text in enumerate(texts):

@@ -2,4 +2,7 @@
 
 from celery import Celery
 
+from isotherm.tasks import celery_redis
+
 app = Celery("isotherm", config_source="isotherm.celeryconfig")
+celery_redis.use(app)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from isotherm import storage
@@ -9,9 +10,11 @@ from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsEmbedded
 from isotherm.pipeline.ports import Embedder
+from isotherm.storage import cold
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import tier_vectors
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.tier_vectors import Unembedded
 from isotherm.tasks.stage import claimed, stage_task, tell
 
 
@@ -26,7 +29,7 @@ def embed(payload: dict[str, Any]) -> dict[str, Any]:
             found = tier_vectors.unembedded(conn, step.input["keys"])
         try:
             model = _embedder()
-            vectors = model.embed([record.text for record in found])
+            vectors = model.embed(_texts(found))
         except RejectedError:
             with connection() as conn:
                 tier_vectors.mark_failed(conn, found)
@@ -36,6 +39,12 @@ def embed(payload: dict[str, Any]) -> dict[str, Any]:
             step.settle(conn, {"records": len(step.input["keys"]), "embedded": embedded})
         tell(step, RecordsEmbedded(embedded))
     return step.receipt
+
+
+def _texts(found: Sequence[Unembedded]) -> list[str]:
+    """What each record is about; a cold one is about what its whole text said."""
+    blobs = storage.open().blobs
+    return [r.text if r.stored is None else cold.text_or_summary(r.stored, blobs)[: tier_vectors.CHARS] for r in found]
 
 
 def _embedder() -> Embedder:

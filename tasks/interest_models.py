@@ -19,6 +19,8 @@ from isotherm.storage.interest_copies import RememberingChat, RememberingEmbedde
 from isotherm.storage.interest_meter import Meter, MeteredChat
 from isotherm.storage.models import factory
 from isotherm.storage.models.keyphrases import CountingKeyphrases
+from isotherm.storage.postgres import interest_copies
+from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
 
@@ -39,11 +41,14 @@ class Readers:
         Raises: RejectedError naming the settings that are missing.
         """
         chat, embedder = factory.chat_model(settings), factory.embedder(settings)
-        if step is not None and step.bank_id is not None:
+        if step is not None and step.bank_id is not None and (chat or embedder):
+            with connection() as conn:
+                erasures = interest_copies.erasures(conn, step.bank_id)
             if chat is not None:
                 model = settings.chat_model or ""
-                chat = RememberingChat(MeteredChat(chat, _meter(settings, step, model)), step.bank_id, model)
-            embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id)
+                metered = MeteredChat(chat, _meter(settings, step, model))
+                chat = RememberingChat(metered, step.bank_id, model, erasures)
+            embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id, erasures)
         return cls(chat, embedder, factory.redactor(settings))
 
     def extract(self, window: Window) -> tuple[list[Candidate], StoodIn | None]:

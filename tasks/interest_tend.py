@@ -64,7 +64,7 @@ def tend(payload: Json) -> Json:
             waiting = interest_tend.pending(conn, bank_id, _PENDING_MAX)
         review = _Review(bank_id, who, waiting)
         review.judge()
-        grouped = _themes(bank_id, who)
+        grouped = _themes(bank_id, who, more=embedded >= _VECTORS_MAX)
         with connection() as conn:
             judged = review.write(conn, step.operation_id)
             messages = interest_turn.release(conn, bank_id, step.operation_id, changed=bool(embedded or judged))
@@ -92,9 +92,10 @@ def _embed(bank_id: int, who: Readers) -> int:
     return len(made)
 
 
-def _themes(bank_id: int, who: Readers) -> int:
+def _themes(bank_id: int, who: Readers, *, more: bool) -> int:
     """Find the theme of each point that nobody looked at; when many are new, group all anew. Returns how many themes are.
 
+    Args: more: points still lack a vector of this model; the themes there are stay until they have one.
     Grouping takes its time and holds nothing meanwhile; it is the bank's turn, and what is forgotten is found by the version.
     """
     if who.embedder is None:
@@ -103,6 +104,8 @@ def _themes(bank_id: int, who: Readers) -> int:
     with connection() as conn:
         state = interest_themes.state(conn, bank_id, model)
         there = interest_themes.middles(conn, bank_id, model)
+    if more:
+        return len(there)
     if not state.anew:
         return _place(bank_id, state.version, there, who.embedder)
     with connection() as conn:
@@ -199,9 +202,10 @@ def age() -> Json:
 @tick(stages.INTERESTS_DUE)
 def due() -> Json:
     """Ask for the tending of every bank whose interests lack a vector or wait for review."""
-    chosen = storage.open().settings
+    embedder = factory.embedder(storage.open().settings)
+    model = None if embedder is None else embedder.model
     with connection() as conn:
-        banks = interest_tend.due(conn, embeds=factory.embedder(chosen) is not None, rest=_REST, limit=_BANKS_MAX)
+        banks = interest_tend.due(conn, model=model, rest=_REST, full=_VECTORS_MAX, limit=_BANKS_MAX)
     for bank_id in banks:
         new = NewOperation(uuid7(), interest_tend.KIND, uuid4(), bank_id=bank_id)
         passes.start(new, NewStep(stages.TEND, {}))

@@ -13,15 +13,24 @@ from isotherm.pipeline.interest.candidates import Vector
 from isotherm.storage.postgres.pool import Connection
 
 _VECTORS = "SELECT key, vector FROM interest_vectors WHERE bank_id = %(bank)s AND key = ANY(%(keys)s)"
-_KEEP_VECTORS = """
+# An erasure counts first and deletes copies then: it waits for this one, or this one sees its count.
+_SINCE = "b.id = %(bank)s AND b.erasures = %(erasures)s FOR SHARE OF b"
+_KEEP_VECTORS = f"""
 INSERT INTO interest_vectors (bank_id, key, vector)
-SELECT %(bank)s, u.key, u.vector FROM unnest(%(keys)s::bytea[], %(vectors)s::bytea[]) AS u (key, vector) ORDER BY u.key
-ON CONFLICT DO NOTHING"""
-_KEEP_ANSWER = """
-INSERT INTO interest_answers (bank_id, key, answer) VALUES (%(bank)s, %(key)s, %(answer)s) ON CONFLICT DO NOTHING"""
+SELECT b.id, u.key, u.vector FROM banks AS b, unnest(%(keys)s::bytea[], %(vectors)s::bytea[]) AS u (key, vector)
+WHERE {_SINCE} ON CONFLICT DO NOTHING"""
+_KEEP_ANSWER = f"""
+INSERT INTO interest_answers (bank_id, key, answer)
+SELECT b.id, %(key)s, %(answer)s FROM banks AS b WHERE {_SINCE} ON CONFLICT DO NOTHING"""
 _PURGE = """
 DELETE FROM {table} WHERE (bank_id, key) IN (
     SELECT bank_id, key FROM {table} WHERE created_at < now() - %(keep)s ORDER BY created_at LIMIT %(limit)s)"""
+
+
+def erasures(conn: Connection, bank_id: int) -> int:
+    """How often something of a bank was erased; taken before what a model is asked about is read."""
+    row = conn.execute("SELECT erasures FROM banks WHERE id = %s", (bank_id,)).fetchone()
+    return -1 if row is None else int(row[0])
 
 
 def answer(conn: Connection, bank_id: int, key: bytes) -> dict[str, Any] | None:
@@ -30,9 +39,9 @@ def answer(conn: Connection, bank_id: int, key: bytes) -> dict[str, Any] | None:
     return None if row is None else dict(row[0])
 
 
-def keep_answer(conn: Connection, bank_id: int, key: bytes, said: Mapping[str, Any]) -> None:
-    """Keep an answer; the first one stays."""
-    conn.execute(_KEEP_ANSWER, {"bank": bank_id, "key": key, "answer": Jsonb(dict(said))})
+def keep_answer(conn: Connection, bank_id: int, key: bytes, said: Mapping[str, Any], erasures: int) -> None:
+    """Keep an answer; the first one stays, and none when something was erased since the count of erasures was taken."""
+    conn.execute(_KEEP_ANSWER, {"bank": bank_id, "key": key, "answer": Jsonb(dict(said)), "erasures": erasures})
 
 
 def vectors(conn: Connection, bank_id: int, keys: Sequence[bytes]) -> dict[bytes, Vector]:
@@ -41,10 +50,11 @@ def vectors(conn: Connection, bank_id: int, keys: Sequence[bytes]) -> dict[bytes
     return {bytes(key): np.frombuffer(bytes(raw), dtype="<f4").astype(np.float32) for key, raw in rows}
 
 
-def keep_vectors(conn: Connection, bank_id: int, found: Mapping[bytes, Vector]) -> None:
-    """Keep vectors by key."""
-    packed = [np.asarray(v, dtype="<f4").tobytes() for v in found.values()]
-    conn.execute(_KEEP_VECTORS, {"bank": bank_id, "keys": list(found), "vectors": packed})
+def keep_vectors(conn: Connection, bank_id: int, found: Mapping[bytes, Vector], erasures: int) -> None:
+    """Keep vectors by key, as `keep_answer` does."""
+    packed = {key: np.asarray(found[key], dtype="<f4").tobytes() for key in sorted(found)}
+    values = {"bank": bank_id, "keys": list(packed), "vectors": list(packed.values()), "erasures": erasures}
+    conn.execute(_KEEP_VECTORS, values)
 
 
 def purge(conn: Connection, *, keep: timedelta, limit: int) -> int:

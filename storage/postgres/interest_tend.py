@@ -20,9 +20,12 @@ SELECT b.bank_id FROM interest_banks AS b
 WHERE (EXISTS (SELECT 1 FROM interest_points AS p WHERE p.bank_id = b.bank_id AND p.status = 'pending_review'
                AND p.updated_at < now() - %(rest)s)
        OR %(embeds)s AND EXISTS (SELECT 1 FROM interest_points AS p
-                                 WHERE p.bank_id = b.bank_id AND p.status <> 'archived' AND p.placed_at IS NULL))
+                                 WHERE p.bank_id = b.bank_id AND p.status <> 'archived' AND p.placed_at IS NULL)
+       OR EXISTS (SELECT 1 FROM interest_points AS p WHERE p.bank_id = b.bank_id AND p.embedding_model < %(model)s)
+       OR EXISTS (SELECT 1 FROM interest_points AS p WHERE p.bank_id = b.bank_id AND p.embedding_model > %(model)s))
   AND NOT EXISTS (SELECT 1 FROM operations AS o WHERE o.bank_id = b.bank_id AND o.kind = %(kind)s
-                  AND (o.finished_at IS NULL OR o.finished_at > now() - %(rest)s))
+                  AND (o.finished_at IS NULL OR o.finished_at > now() - %(rest)s
+                       AND coalesce((o.result ->> 'embedded')::int, 0) < %(full)s))
 ORDER BY b.bank_id LIMIT %(limit)s"""
 
 _BARE = """
@@ -32,7 +35,7 @@ ORDER BY id LIMIT %(limit)s"""
 
 _EMBED = """
 UPDATE interest_points SET embedding = %(vec)s::halfvec, embedding_model = %(model)s,
-    embedding_dim = vector_dims(%(vec)s::halfvec), updated_at = now()
+    embedding_dim = vector_dims(%(vec)s::halfvec), placed_at = NULL, updated_at = now()
 WHERE id = %(id)s AND bank_id = %(bank)s AND version = %(version)s AND status <> 'archived'"""
 
 _PENDING = """
@@ -80,12 +83,13 @@ class Aged:
     expired: int
 
 
-def due(conn: Connection, *, embeds: bool, rest: timedelta, limit: int) -> list[int]:
-    """Banks with points that wait for review, or that nobody looked at for their vector and theme, and that nobody tended for a while.
+def due(conn: Connection, *, model: str | None, rest: timedelta, full: int, limit: int) -> list[int]:
+    """Banks with points that wait for review, whose vector is of another model, or that nobody looked at for their vector and theme.
 
-    Args: embeds: whether there is an embedder at all; rest: how long a bank is left alone after it was tended.
+    Args: model: stamp of the embedder, None when there is none; rest: how long a bank is left alone after it was tended;
+        full: not after so many vectors were made at once, since more are waited for.
     """
-    values = {"embeds": embeds, "rest": rest, "limit": limit, "kind": KIND}
+    values = {"embeds": model is not None, "model": model, "rest": rest, "full": full, "limit": limit, "kind": KIND}
     return [int(row[0]) for row in conn.execute(_DUE, values).fetchall()]
 
 

@@ -42,6 +42,7 @@ _OF_BANKS = {
 
 # Copies of what models said are made again when they are needed. What was joined to a point may be told in the scope's words.
 _COPIES = (
+    "UPDATE banks SET erasures = erasures + 1 WHERE id = ANY(%(banks)s)",
     "UPDATE interest_points SET placed_at = NULL WHERE bank_id = ANY(%(banks)s) AND placed_at IS NOT NULL",
     *(
         f"DELETE FROM {table} WHERE bank_id = ANY(%(banks)s)"

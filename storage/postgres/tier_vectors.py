@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import cold_vectors
+from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
@@ -20,13 +21,14 @@ INDEXED = frozenset({384})
 # Without an index for its dimension, a scope that is larger than this is compared by its newest records.
 COMPARED = 20_000
 # What a vector is made from at most, in characters: models read a few hundred or thousand tokens, servers refuse more.
-_CHARS = 6_000
+CHARS = 6_000
 
 # The state says who may still want a vector; a record that has one was embedded by an earlier delivery.
 _UNEMBEDDED = f"""
-SELECT r.key, left(coalesce(r.content, r.summary), {_CHARS}), left({SEARCHABLE}, {_CHARS}), r.content_sha256,
-       (r.metadata -> 'searchable')::text
-FROM tier_records AS r WHERE r.key = ANY(%(keys)s) AND r.vector_state <> 'done' ORDER BY r.key"""
+SELECT r.key, left(coalesce(r.content, r.summary), {CHARS}), left({SEARCHABLE}, {CHARS}), r.content_sha256,
+       (r.metadata -> 'searchable')::text, r.summary, b.body, b.raw_bytes, o.object_key
+FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key LEFT JOIN cold_blobs AS o ON o.id = b.blob_id
+WHERE r.key = ANY(%(keys)s) AND r.vector_state <> 'done' ORDER BY r.key"""
 
 # Only rows whose text is still the one that was embedded are written; a newer text has a step of its own. Tiers do not
 # matter: a record that went cold meanwhile is still about what its whole text said.
@@ -110,6 +112,10 @@ JOIN tier_vectors AS a ON a.record_key = p.one AND {of_a} JOIN tier_vectors AS b
 WHERE a.model = b.model AND a.dim = b.dim AND a.vector IS NOT NULL AND b.vector IS NOT NULL"""
 
 
+# Summary, compressed body, its size, and the key of its object.
+_StoredAt = tuple[str | None, bytes | None, int | None, str | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Near:
     """A query as a vector, compared only with vectors of the same stamp and length.
@@ -164,13 +170,15 @@ class Near:
 class Unembedded:
     """A record without a vector: its key, the text it is found by, and what that text came from.
 
-    Args: content_sha256: of the content; given: what the caller wants it to be found by, as JSON.
+    Args: text: of a cold record its summary, unless the caller wants it to be found by something else; content_sha256: of
+    the content; given: what the caller wants it to be found by, as JSON; stored: where the whole text of a cold record is.
     """
 
     key: int
     text: str
     content_sha256: bytes
     given: str | None
+    stored: StoredBody | None = None
 
 
 def search(conn: Connection, near: Near, within: str, values: dict[str, Any]) -> list[int]:
@@ -199,7 +207,7 @@ def between(conn: Connection, scope: Scope, pairs: Sequence[tuple[int, int]]) ->
 def unembedded(conn: Connection, keys: Sequence[int]) -> list[Unembedded]:
     """Those of the records that have no vector, with the text it is to be made from."""
     rows = conn.execute(_UNEMBEDDED, {"keys": list(keys)}).fetchall()
-    return [Unembedded(int(key), found_by(given, text), bytes(sha), raw) for key, text, given, sha, raw in rows]
+    return [_unembedded(*row) for row in rows]
 
 
 def write(conn: Connection, model: str, found: Sequence[Unembedded], vectors: NDArray[np.float32]) -> int:
@@ -220,6 +228,14 @@ def write(conn: Connection, model: str, found: Sequence[Unembedded], vectors: ND
 def mark_failed(conn: Connection, found: Sequence[Unembedded]) -> int:
     """Note that records have no vector because their model refused; returns how many."""
     return conn.execute(_FAIL, _same_text(found)).rowcount
+
+
+def _unembedded(
+    key: int, text: str, given: str | None, sha: bytes, raw: str | None, *stored_at: *_StoredAt
+) -> Unembedded:
+    summary, body, raw_bytes, object_key = stored_at
+    stored = None if raw_bytes is None else StoredBody(summary, body, raw_bytes, bytes(sha), object_key)
+    return Unembedded(int(key), found_by(given, text), bytes(sha), raw, stored)
 
 
 def _same_text(found: Sequence[Unembedded]) -> dict[str, Any]:

@@ -195,7 +195,10 @@ def _stamps() -> Iterator[Finding]:
     elif foreign:
         text = f"{ours} by {embedder.model}; others, which it cannot compare: {', '.join(foreign)}"
         yield Finding(
-            "vectors", False, text, "wait: they are made anew in the background; or go back to the earlier model"
+            "vectors",
+            False,
+            text,
+            "wait: they are made anew in the background, a few hundred each ten seconds; or go back to the earlier model",
         )
     else:
         yield Finding("vectors", well=True, text=f"{ours}, all by {embedder.model}")

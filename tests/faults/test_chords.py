@@ -4,14 +4,15 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import outbox_is_empty, steps_of, tick_until
+from harness import outbox_is_empty, steps_of, tick_until, wait_until
 
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.payloads import FanOut, StepRef
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import producers
+from isotherm.tasks import canvas, producers
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -107,6 +108,63 @@ def test_chord_whose_counter_was_lost_is_completed_by_the_sweeper(faults: Faults
     assert {s.attempts for s in steps_of(operation_id)} == {1}
 
 
+def counters(client: redis.Redis) -> list[bytes]:
+    """Keys by which the result backend counts the members of chords."""
+    return [key for key in client.scan_iter("*taskset-meta*") if key.endswith((b".j", b".t"))]
+
+
+def test_chord_whose_results_expire_after_a_second_is_completed_by_the_sweeper(
+    faults: Faults, client: redis.Redis
+) -> None:
+    faults.set("shift-gate")
+    faults.worker(FAULT_RESULT_EXPIRES="1")
+    operation_id = start_pass()
+    first, _ = faults.wait_inside(2)
+    faults.set(f"open-{first}")
+    wait_until(lambda: counters(client), what="the first members to be counted")
+    wait_until(lambda: not counters(client), what="their count to expire")
+    faults.set("open")
+    ended = finish(operation_id)
+    assert (ended.state, ended.result) == ("done", result(20, 0))
+    assert depths() == {2: 20, 3: 10}
+    assert fetch_all("SELECT count(*) FROM tier_moves") == [(20,)]
+    assert {s.attempts for s in steps_of(operation_id)} == {1}
+
+
+def test_chord_delivered_twice_has_one_effect_and_one_report(faults: Faults) -> None:
+    faults.set("shift-gate")
+    worker = faults.worker()
+    operation_id = start_pass()
+    faults.wait_inside(2)
+    *header, body = [
+        StepRef(step_id=s.id, stage=s.stage)
+        for s in steps_of(operation_id)
+        if s.stage in {"tier.migrate", "tier.report"}
+    ]
+    trace_id = producers.operation(operation_id).trace_id
+    again = FanOut(trace_id=trace_id, operation_id=operation_id, header=[[ref] for ref in header], body=body)
+    canvas.fan_out(again.model_dump(mode="json")).apply_async()
+    faults.set("open")
+    ended = finish(operation_id)
+    assert (ended.state, ended.result) == ("done", result(20, 0))
+    wait_until(lambda: worker.output().count("Task tier.report[") >= 4, what="both bodies to come and end")
+    assert fetch_all("SELECT count(*) FROM tier_moves") == [(20,)]
+    assert {s.attempts for s in steps_of(operation_id)} == {1}
+    assert worker.output().count("tier.migration_reported") == 1
+
+
+def test_chord_without_members_runs_its_body(client: redis.Redis) -> None:
+    operation_id = start_pass()
+    producers.flush()
+    client.delete("db")
+    [plan] = steps_of(operation_id)
+    body = StepRef(step_id=plan.id, stage=plan.stage)
+    trace_id = producers.operation(operation_id).trace_id
+    empty = FanOut(trace_id=trace_id, operation_id=operation_id, header=[], body=body)
+    canvas.fan_out(empty.model_dump(mode="json")).apply_async()
+    assert client.llen("db") == 1
+
+
 def test_header_step_that_ends_dead_makes_the_operation_partial_and_the_report_says_so(faults: Faults) -> None:
     faults.set("shift-broken-for-one")
     faults.worker()
@@ -114,7 +172,7 @@ def test_header_step_that_ends_dead_makes_the_operation_partial_and_the_report_s
     ended = finish(operation_id)
     assert ended.state == "partial"
     assert ended.result == result(15, 1)
-    assert str(ended.error).startswith("ValueError in faulty.py:")
+    assert "ValueError in faulty.py:" in str(ended.error)
     [dead] = [s for s in of_stage(operation_id, "tier.migrate") if s.state != "done"]
     assert (dead.state, dead.attempts) == ("dead", 2)
     assert depths() == {2: 15, 3: 15}

@@ -24,6 +24,7 @@ from isotherm.tasks import producers, ticks
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+    from uuid import UUID
 
     import redis
     from conftest import Faults
@@ -123,6 +124,38 @@ def test_ingest_survives_kill_9_of_redis(
     wait_until(lambda: sum(step_of(i).state == "done" for i in operation_ids) >= 2, what="the steps at hand to end")
     own.start()
     assert client.ping()
+    wait_whole(lines)
+    assert worker.popen.poll() is None
+    assert {step_of(i).attempts for i in operation_ids} == {1}
+
+
+@pytest.mark.usefixtures("opened")
+def test_consumption_goes_on_within_30_s_of_each_of_two_restarts_idle_and_busy(
+    own: Embedded, client: redis.Redis, faults: Faults, processes: Processes
+) -> None:
+    processes.beat()
+    worker = faults.worker()
+    lines = conversation(60, {47: "gateword"})
+    operation_ids: list[UUID] = []
+
+    def consumed() -> bool:
+        return {step_of(i).state for i in operation_ids} == {"done"}
+
+    def restart() -> None:
+        kill(own, 1)
+        own.start()
+        assert client.ping()
+
+    for part in (lines[:20], lines[20:40]):
+        restart()
+        operation_ids += ingest(part)
+        wait_until(consumed, 30, "consumption to go on")
+    operation_ids += ingest(lines[40:])
+    faults.wait_inside()
+    for _ in range(2):
+        restart()
+    faults.set("open")
+    wait_until(consumed, 30, "consumption to go on")
     wait_whole(lines)
     assert worker.popen.poll() is None
     assert {step_of(i).attempts for i in operation_ids} == {1}

@@ -331,7 +331,8 @@ def stamps() -> list[tuple[str, int]]:
     return [(model, int(count)) for model, count in rows]
 
 
-def test_brain_weak_13_another_model_embeds_everything_again_in_the_background(memory: Storage) -> None:
+@pytest.mark.parametrize("dimension", [384, 16])
+def test_brain_weak_13_another_model_embeds_everything_again_in_the_background(memory: Storage, dimension: int) -> None:
     put_many(KNOWLEDGE, [new(1, "Kelp")])
     settle()
     assert brain_reembed.reembed() == {"objects": 0}
@@ -341,7 +342,7 @@ def test_brain_weak_13_another_model_embeds_everything_again_in_the_background(m
     settle()
     assert stamps() == [("old", 70)]
     updated = fetch_all("SELECT id, revision, updated_at FROM brain_objects ORDER BY id")
-    factory.use_embedder(memory.settings, HashEmbedder(model="fresh"))
+    factory.use_embedder(memory.settings, HashEmbedder(dimension, model="fresh"))
     assert brain_reembed.reembed() == {"objects": 70}
     assert brain_reembed.reembed() == {"objects": 0}
     settle()

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -280,6 +282,59 @@ def test_a_text_that_changed_while_it_was_embedded_keeps_waiting_for_its_own_vec
     assert states() == {1: "done"}
     [(vector,)] = fetch_all("SELECT vector FROM brain_objects")
     assert vector.to_list() == pytest.approx(plain(["Moss"])[0].tolist(), abs=1e-3)
+
+
+def test_a_parent_that_is_deleted_while_its_part_is_embedded_takes_the_part_along(
+    embedder: HashEmbedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_many(KNOWLEDGE, [new(1, "Kelp"), new(2, "", "twelve meters", parent=1)])
+    plain = embedder.embed
+    deleted: list[int] = []
+
+    def slow(texts: list[str]) -> Any:
+        if not deleted:
+            deleted.append(soft_delete(KNOWLEDGE, uid(1)).removed)
+        return plain(texts)
+
+    monkeypatch.setattr(embedder, "embed", slow)
+    settle()
+    assert deleted == [2]
+    assert fetch_all("SELECT count(*) FROM brain_objects WHERE deleted_at IS NULL OR vector IS NOT NULL") == [(0,)]
+    assert titles(search(KNOWLEDGE, "twelve meters")) == []
+    assert not fetch_all("SELECT 1 FROM operations WHERE finished_at IS NULL OR state <> 'done'")
+
+
+WRITERS, ROUNDS, OBJECTS = 8, 12, 6
+_DANGLING = """
+SELECT count(*) FROM graph_edges AS e WHERE NOT EXISTS (
+    SELECT 1 FROM graph_nodes AS n WHERE n.namespace = e.namespace AND n.id = e.{end})"""
+
+
+def test_writers_and_deleters_that_overlap_meet_no_deadlock_and_leave_no_dangling_edge(memory: Storage) -> None:
+    assert memory
+
+    def write(seed: int) -> int:
+        drawn = Random(seed)
+        for _ in range(ROUNDS):
+            some = drawn.sample(range(1, OBJECTS + 1), 3)
+            with suppress(RejectedError):  # the object is not there just now
+                if drawn.random() < 0.3:
+                    soft_delete(KNOWLEDGE, uid(some[0]))
+                elif drawn.random() < 0.5:
+                    link(KNOWLEDGE, uid(some[0]), uid(some[1]), "about")
+                else:
+                    parts = [new(10 * n, "", f"part {drawn.random()}", parent=n) for n in some]
+                    put_many(KNOWLEDGE, [*(new(n, f"title {drawn.random()}") for n in some), *parts])
+        return seed
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        assert sorted(pool.map(write, range(WRITERS))) == list(range(WRITERS))
+    settle()
+    for end in ("source", "target"):
+        assert fetch_all(_DANGLING.format(end=end)) == [(0,)]
+    live = {row[0] for row in fetch_all("SELECT id FROM brain_objects WHERE deleted_at IS NULL AND parent_id IS NULL")}
+    assert {row[0] for row in fetch_all("SELECT id FROM graph_nodes WHERE NOT deleted")} == live
+    assert not fetch_all("SELECT 1 FROM operations WHERE state <> 'done'")
 
 
 def test_without_a_model_objects_are_found_by_their_words_and_say_so(memory: Storage) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import numpy as np
 import psycopg
 import pytest
 from inprocess import STAGES, drive
@@ -17,6 +18,7 @@ from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage import forget as storage_forget
+from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection, fetch_all
@@ -29,8 +31,11 @@ from isotherm.tasks.produce_brain import link, put, search
 from isotherm.tasks.produce_interest import ingest_session, interests
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     import redis
 
+    from isotherm.pipeline.ports import Question
     from isotherm.storage.opened import Storage
 
 pytestmark = pytest.mark.usefixtures("memory")
@@ -230,6 +235,49 @@ def test_a_session_that_is_being_read_is_read_again_without_the_forgotten_record
     drive()
     assert SECRET not in everything(client)
     assert producers.operation(accepted.operation_id).state == "done"
+
+
+class Judge:
+    """A chat model that finds one topic in whatever it reads, and during whose answer something happens, once."""
+
+    def __init__(self, moment: str, act: Callable[[], object]) -> None:
+        self.moment, self.act, self.done = moment, act, False
+
+    def ask(self, question: Question[Any]) -> Any:
+        if question.name == self.moment and SECRET in question.user and not self.done:
+            self.done = True
+            self.act()
+        topics = [SECRET, f"{SECRET}s"] if SECRET in question.user else ["green tea"]
+        item = {"reason": "it was said", "confidence": 0.8, "first_turn": 0, "last_turn": 0}
+        said = {"items": [{"topic": t, **item} for t in topics]} if question.name == "interest_extract" else {}
+        return question.answer.model_validate(said)
+
+
+class Same:
+    """An embedder to whom everything is alike, so that everything is judged."""
+
+    model, dimension = "same", 8
+
+    def embed(self, texts: Sequence[str]) -> Any:
+        return np.tile(np.eye(1, 8, dtype=np.float32), (len(texts), 1))
+
+
+@pytest.mark.parametrize("moment", ["interest_extract", "interest_s1", "interest_v1_2"])
+def test_nothing_derived_survives_a_source_that_is_forgotten_while_a_judge_thinks_about_it(
+    memory: Storage, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    accepted: list[Any] = []
+    judge = Judge(moment, lambda: producers.forget(NS, accepted[0].ids))
+    monkeypatch.setattr(factory, "chat_model", lambda _: judge)
+    factory.use_embedder(memory.settings, Same())
+    ingest_session(OTHER, said("I prefer green tea over coffee.", session="s2"))
+    drive()
+    accepted.append(ingest_session(NS, said(f"I love {SECRET} above all other music.")))
+    drive()
+    assert judge.done
+    assert SECRET not in everything(client)
+    assert {p.name for p in interests(Bank(None, "atlas"))} == {"green tea"}
+    assert not fetch_all("SELECT 1 FROM operations WHERE finished_at IS NULL")
 
 
 def test_a_writer_that_kept_the_old_ids_writes_into_a_new_namespace(memory: Storage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -465,6 +466,52 @@ def test_what_could_not_be_judged_is_judged_when_the_judge_is_back(embedder: Emb
     assert {one.status.value for one in produce_interest.interests(ATLAS)} == {"active"}
     assert [i.interest.name for i in produce_interest.recall_interests(ATLAS, "forests").items][:1] == ["kelp"]
     assert fetch_all("SELECT turn_of FROM interest_banks") == [(None,)]
+
+
+@pytest.mark.parametrize("dimension", [8, 16])
+def test_another_model_embeds_interests_again_in_batches_that_do_not_wait_for_each_other(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch, dimension: int
+) -> None:
+    monkeypatch.setattr(interest_tend, "_VECTORS_MAX", 2)
+    embedder.own = {"kelp": [1, 0], "dulse": [0, 1], "moss": [0, 0, 1]}
+    for number, name in enumerate(embedder.own):
+        run(f"s{number}", f"I am interested in {name}.", day=number)
+    stored = fetch_all("SELECT id, version FROM interest_points ORDER BY id")
+    assert len(stored) == 3
+    with connection() as conn:
+        conn.execute("UPDATE interest_points SET placed_at = now()")
+        conn.execute("UPDATE operations SET finished_at = now() - interval '1 hour'")
+    assert interest_tend.due() == {"banks": 0}
+    embedder.model, embedder.dimension, embedder.own = "fresh", dimension, {}
+    stamps = "SELECT embedding_model, count(*) FROM interest_points GROUP BY 1 ORDER BY 1"
+    for left in (1, 0):
+        assert interest_tend.due() == {"banks": 1}
+        drive()
+        assert dict(fetch_all(stamps)).get("fresh") == 3 - left
+    assert interest_tend.due() == {"banks": 0}
+    assert fetch_all("SELECT id, version FROM interest_points ORDER BY id") == stored
+    assert fetch_all("SELECT count(*) FROM interest_points WHERE placed_at IS NULL") == [(0,)]
+
+
+def test_a_judge_that_always_says_yes_is_not_asked_about_what_is_far_away(embedder: Embedder, model: Model) -> None:
+    embedder.own = {"tax law": [1, 0], "kelp": [0, 1]}
+    model.answers["interest_extract"] = extracted("tax law")
+    run("s1")
+    told = fetch_all("SELECT id, name, status, version FROM interest_points")
+    handles = re.compile(r"\b[hn]\d+\b")
+
+    def yes(question: Question[Any]) -> dict[str, Any]:
+        seen = sorted({*handles.findall(question.user), "h1"})
+        pairs = [{"left": "n1", "right": h, "description": "yes"} for h in seen if h != "n1"]
+        decided = [{"point": "n1", "action": "merge", "target": "h1"}]
+        return {"decisions": decided, "contradictions": pairs}
+
+    model.answers["interest_v1_2"] = yes
+    model.answers["interest_extract"] = extracted("kelp")
+    run("s2", "I never want to hear of tax law.", day=1)
+    assert set(names()) == {"tax law", "kelp"}
+    assert produce_interest.contradictions(ATLAS) == []
+    assert told == fetch_all("SELECT id, name, status, version FROM interest_points WHERE name = 'tax law'")
 
 
 def test_interests_grow_old_by_themselves_and_expire_where_a_time_was_set(embedder: Embedder, model: Model) -> None:

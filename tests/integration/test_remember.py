@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
@@ -401,3 +402,30 @@ def test_reading_makes_no_namespace(memory: Storage) -> None:
     with pytest.raises(RejectedError):
         producers.restore(nobody, ["r1"])
     assert fetch_all("SELECT count(*) FROM namespaces") == [(0,)]
+
+
+BERLIN, NEW_YORK = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York")
+
+
+@pytest.mark.parametrize(
+    ("before", "again"),
+    [
+        (datetime(2026, 10, 25, 1, 30, tzinfo=BERLIN), True),
+        (datetime(2026, 11, 1, 0, 30, tzinfo=NEW_YORK), True),
+        (datetime(2026, 3, 29, 1, 30, tzinfo=BERLIN), False),
+        (datetime(2026, 3, 8, 1, 30, tzinfo=NEW_YORK), False),
+    ],
+)
+def test_records_around_the_edges_of_daylight_saving_are_in_the_order_they_happened(
+    memory: Storage, before: datetime, *, again: bool
+) -> None:
+    """In autumn an hour comes twice by the clock on the wall, in spring one is left out."""
+    hour = timedelta(hours=1)
+    moments = [before, before + hour, (before + hour).replace(fold=1), before + 2 * hour]
+    producers.remember_records(NS, [NewRecord(f"r{n}", f"note {n}", moment) for n, moment in enumerate(moments)])
+    drive()
+    stored = dict(fetch_all("SELECT id, created_at FROM tier_records"))
+    assert [stored[f"r{n}"] for n in range(4)] == [moment.astimezone(UTC) for moment in moments]
+    assert stored["r2"] - stored["r1"] == (hour if again else -hour)
+    told = sorted(stored, key=lambda one: (stored[one], one))
+    assert [item.id for item in memory.tier.tail(NS, 4)] == told

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,8 +22,9 @@ from isotherm.pipeline.tier.records import NewRecord
 from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import tier_candidates, tier_vectors, tier_write
+from isotherm.storage.postgres import tier_reembed as reembed_rows
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import produce_records, producers, ticks
+from isotherm.tasks import produce_records, producers, ticks, tier_reembed
 from isotherm.tasks.commands.memory import recall_json, show_recall
 
 NS, OTHER = Namespace.of("atlas", "s1"), Namespace.of("atlas", "s2")
@@ -338,15 +340,122 @@ def test_vector_of_another_model_comes_back_from_half_precision(model: Meaning) 
     assert len(model.asked) == asked
 
 
-def test_cold_record_is_embedded_by_its_summary(memory: Storage) -> None:
-    put("kayak " + LONG)
+def test_model_that_always_times_out_ends_its_step_with_the_cause_and_holds_up_nobody(model: Meaning) -> None:
+    late, behind = put("kelp"), put("moss", first=1)
+    model.fault = TransientError("the model did not answer in time")
+    with connection() as conn:
+        conn.execute(
+            """UPDATE operation_steps SET retry_until = now() - interval '1 second'
+               WHERE stage = %s AND operation_id = %s""",
+            (stages.TIER_EMBED, late.operation_id),
+        )
+    drive(late.operation_id)
+    ended = producers.operation(late.operation_id)
+    assert (ended.state, ended.error) == ("partial", "gave up waiting: the model did not answer in time")
+    assert fetch_all("SELECT count(*) FROM operation_steps WHERE lease_until IS NOT NULL OR state = 'running'") == [
+        (0,)
+    ]
+    model.fault = None
+    drive(behind.operation_id)
+    assert producers.operation(behind.operation_id).state == "done"
+    assert len(model.asked) == 2
+
+
+def stamped() -> list[tuple[str, int]]:
+    return fetch_all("SELECT model, count(*) FROM tier_vectors GROUP BY model ORDER BY model")
+
+
+@pytest.mark.parametrize("dimension", [384, 8])
+def test_another_model_embeds_everything_again_in_the_background(
+    model: Meaning, memory: Storage, dimension: int
+) -> None:
+    put(*[f"note {n} of a kayak" for n in range(70)])
+    put("kelp", "moss", namespace=OTHER)
+    drive()
+    assert tier_reembed.reembed() == {"records": 0}
+    versions = fetch_all("SELECT id, version, last_access_at FROM tier_records ORDER BY key")
+    use(memory, Meaning("fresh", dimension))
+    assert tier_reembed.reembed() == {"records": 72}
+    assert tier_reembed.reembed() == {"records": 0}
+    drive()
+    assert stamped() == [("fresh", 72)]
+    assert best(producers.recall(OTHER, "algae")).score.cosine > 0.5
+    assert fetch_all("SELECT id, version, last_access_at FROM tier_records ORDER BY key") == versions
+    assert fetch_all("SELECT state, count(*) FROM operations WHERE kind = 'tier.reembed' GROUP BY 1") == [("done", 2)]
+    assert model.asked
+
+
+def test_embedding_again_is_behind_new_writes_and_few_at_a_time(
+    model: Meaning, memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(*[f"note {n}" for n in range(5)])
+    drive()
+    use(memory, Meaning("fresh"))
+    monkeypatch.setattr(tier_reembed, "_RECORDS", 2)
+    monkeypatch.setattr(tier_reembed, "_WAITING", 1)
+    put("kayak", first=5)
+    assert tier_reembed.reembed() == {"records": 0}
+    drive()
+    assert tier_reembed.reembed() == {"records": 2}
+    assert tier_reembed.reembed() == {"records": 0}
+    drive()
+    assert stamped() == [("fresh", 3), ("meaning", 3)]
+    while tier_reembed.reembed()["records"]:
+        drive()
+    assert stamped() == [("fresh", 6)]
+    assert model.asked
+
+
+def test_records_from_before_there_was_a_model_get_vectors_and_are_not_looked_through_without_end(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reembed_rows, "_LOOKED", 3)
+    put(*[f"note {n} of a kayak" for n in range(7)])
+    drive()
+    assert tier_reembed.reembed() == {"records": 0}
+    use(memory, Meaning())
+    assert [tier_reembed.reembed()["records"] for _ in range(4)] == [3, 3, 1, 0]
+    drive()
+    assert stamped() == [("meaning", 7)]
+    with connection() as conn:
+        conn.execute("UPDATE tier_records SET vector_state = 'none' WHERE id = 'r000'")
+    assert tier_reembed.reembed() == {"records": 0}
+    with connection() as conn:
+        conn.execute("UPDATE tier_embedding SET finished_at = now() - interval '2 days'")
+    assert tier_reembed.reembed() == {"records": 1}
+    factory._made.forget()
+
+
+def test_text_that_the_new_model_refuses_is_asked_once(model: Meaning, memory: Storage) -> None:
+    put("kayak")
+    drive()
+    fresh = Meaning("fresh")
+    fresh.fault = RejectedError("no")
+    use(memory, fresh)
+    assert tier_reembed.reembed() == {"records": 1}
+    drive()
+    assert states() == {"r000": ("failed", None, None)}
+    assert tier_reembed.reembed() == {"records": 0}
+    assert model.asked
+
+
+@pytest.mark.parametrize(
+    "more", ["", random.Random(1).randbytes(30_000).hex()], ids=["in-its-row", "in-the-blob-store"]
+)
+def test_cold_record_is_embedded_again_by_its_whole_text(model: Meaning, memory: Storage, more: str) -> None:
+    assert model
+    put(f"{LONG[:3_000]} kayak {LONG[3_000:]} {more}")
     drive()
     for _ in range(2):
         run_pass(NS, TO_COLD)
-    with connection() as conn:
-        [found] = tier_vectors.unembedded(conn, [key for (key,) in fetch_all("SELECT key FROM tier_records")])
-    assert [found.text] == [summary for (summary,) in fetch_all("SELECT summary FROM tier_records")]
-    assert memory
+    [(summary,)] = fetch_all("SELECT summary FROM tier_records")
+    assert "kayak" not in summary
+    assert fetch_all("SELECT body IS NULL FROM cold_bodies") == [(bool(more),)]
+    use(memory, Meaning("fresh"))
+    assert tier_reembed.reembed() == {"records": 1}
+    drive()
+    assert fetch_all("SELECT model, vector IS NULL, length(bits) = dim FROM tier_vectors") == [("fresh", True, True)]
+    assert best(producers.recall(NS, "paddle")).score.cosine > 0.5
 
 
 def test_vectors_of_another_model_or_length_are_not_compared(model: Meaning, memory: Storage) -> None:

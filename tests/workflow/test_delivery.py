@@ -3,6 +3,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import pytest
 from harness import (
@@ -17,13 +18,17 @@ from harness import (
     tick_until,
     wait_until,
 )
+from uuid_utils.compat import uuid7
 
 from isotherm.pipeline import stages, text
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Namespace
-from isotherm.storage.postgres import operations, steps, sweep
+from isotherm.pipeline.tier.policy import Policy
+from isotherm.storage.postgres import operations, outbox, steps, sweep
+from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import app, producers, tier
+from isotherm.storage.postgres.steps import NewStep
+from isotherm.tasks import app, passes, producers, tier
 
 if TYPE_CHECKING:
     from typing import Any
@@ -106,6 +111,25 @@ def test_delivery_that_cannot_claim_leaves_its_step_to_the_sweeper(
     tick_until(lambda: client.llen("db"), what="the step to be announced again")
     assert tier.index(payload) == {"records": 20, "indexed": 20}
     assert step_of(operation_id).attempts == 1
+
+
+@pytest.mark.usefixtures("unpublished")
+def test_message_that_is_ahead_of_its_commit_does_nothing_and_the_step_is_done_after_it(client: redis.Redis) -> None:
+    ingest(conversation(20))
+    [(namespace_id,)] = fetch_all("SELECT id FROM namespaces")
+    new = NewOperation(uuid7(), passes.KIND, uuid4(), namespace_id=namespace_id)
+    second = timedelta(seconds=1)
+    with connection() as conn:
+        operations.create(conn, new)
+        wanted = NewStep(stages.PLAN, {"namespace_id": namespace_id, "policy": Policy().model_dump(mode="json")})
+        [step_id] = steps.add(conn, new.id, [wanted], retry_for=60 * second, nudge_after=second)
+        outbox.announce(conn, stages.PLAN, step_id, operation_id=new.id, trace_id=new.trace_id, delay=timedelta(0))
+        payload = {"operation_id": str(new.id), "step_id": step_id, "trace_id": str(new.trace_id)}
+        assert tier.plan(payload)["state"] in {"skipped", "refused"}
+    assert step_of(new.id).attempts == 0
+    tick_until(lambda: client.llen("db"), what="the relay to send it")
+    tier.plan(payload)
+    assert (step_of(new.id).state, step_of(new.id).attempts) == ("done", 1)
 
 
 @pytest.mark.usefixtures("unpublished")

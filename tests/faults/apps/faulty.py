@@ -108,6 +108,16 @@ def _faulty_archive(*args: Any, **more: Any) -> Any:
     return _archive(*args, **more)
 
 
+# A broker that takes every task for lost after a moment, and a result backend that keeps nothing.
+if "FAULT_VISIBILITY" in os.environ:
+    app.conf.broker_transport_options = {
+        **app.conf.broker_transport_options,
+        "visibility_timeout": float(os.environ["FAULT_VISIBILITY"]),
+        "unacked_restore_interval": 0.5,
+    }
+if "FAULT_RESULT_EXPIRES" in os.environ:
+    app.conf.result_expires = int(os.environ["FAULT_RESULT_EXPIRES"])
+
 text.terms = _faulty_terms
 tier_move.shift = _faulty_shift
 tier_move.archive = _faulty_archive

@@ -1,0 +1,59 @@
+"""Redis as Celery's broker and result backend, without two habits that long-lived processes cannot afford.
+
+A channel whose connection was given up has no address any more. Closing it gives back what it had not acknowledged, and the
+missing address ends the whole worker, where a lost connection is otherwise retried.
+
+Whoever sends a chord listens for the result of each member from then on, on a channel of its own that stays open as long as
+the process lives. Here nobody asks for results; the members of chords are counted without them.
+"""
+
+from __future__ import annotations
+
+from celery import Celery
+from celery.backends import redis as results
+from kombu.transport import TRANSPORT_ALIASES, redis
+
+
+class QoS(redis.QoS):
+    """What a channel holds unacknowledged."""
+
+    def restore_unacked(self, client: object = None) -> None:
+        """Give back what was not acknowledged, while there is a connection to do it by.
+
+        Otherwise it stays where the broker keeps it, until its time to be visible again; its step does not wait for that.
+        """
+        if getattr(self.channel.connection, "client", None) is None:
+            self._delivered.clear()
+            return
+        super().restore_unacked(client)  # type: ignore[no-untyped-call]  # kombu ships no types
+
+
+class Channel(redis.Channel):
+    """A channel that can be closed after its connection."""
+
+    QoS = QoS
+
+
+class Transport(redis.Transport):
+    """The transport of broker URLs that begin with `redis` or `rediss`."""
+
+    Channel = Channel
+
+
+class ResultConsumer(results.ResultConsumer):  # type: ignore[misc]  # celery ships no types
+    """Listens for no result."""
+
+    def consume_from(self, task_id: str) -> None:
+        """Nothing waits for a result."""
+
+
+class Backend(results.RedisBackend):  # type: ignore[misc]
+    """The result backend: it counts the members of chords."""
+
+    ResultConsumer = ResultConsumer
+
+
+def use(app: Celery) -> None:
+    """Have an app use these; what this process has open already stays as it is."""
+    TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:Transport"))
+    app.loader.override_backends |= dict.fromkeys(("redis", "rediss", "socket"), f"{__name__}:Backend")
