@@ -75,6 +75,10 @@ def line(namespace: Namespace, text: str) -> TranscriptLine:
     return TranscriptLine(1, namespace.agent, str(namespace.session), namespace.tenant, "user", text, NOON)
 
 
+def tail(namespace: Namespace) -> Any:
+    return storage.open().tier.tail(namespace)
+
+
 READS: dict[str, Callable[[Namespace], Any]] = {
     "get": lambda ns: producers.get(ns, "r"),
     "get whole": lambda ns: producers.get(ns, "r", whole=True),
@@ -88,7 +92,7 @@ READS: dict[str, Callable[[Namespace], Any]] = {
     "export": lambda ns: list(producers.export(ns)),
     "export of a bank": lambda ns: list(producers.export(ns.bank)),
     "plan": producers.plan,
-    "tail": storage.open().tier.tail,
+    "tail": tail,
     "search": lambda ns: producers.search(ns, SECRET),
     "find_exact": lambda ns: producers.find_exact(ns, str(OBJECT)),
     "find_objects": lambda ns: producers.find_objects(ns, SECRET),
