@@ -11,7 +11,14 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
 
 # What no erasure reaches; every receipt says so.
-OUTSIDE = ("backups", "archived write-ahead logs", "log files", "model providers")
+OUTSIDE = (
+    "backups and exports",
+    "archived write-ahead logs",
+    "log files",
+    "lines that ingest set aside",
+    "words in the memory of running processes until they end",
+    "model providers",
+)
 
 
 class Level(StrEnum):

@@ -55,7 +55,7 @@ EXCUSED = {
     "tier_vectors_pkey": _OF_RECORD,
     "tier_vectors_record_key_fkey": _OF_RECORD,
     "brain_names_object_key_fkey": "hangs on one object, whose owner cannot change",
-    "cold_blobs_object_key_key": "the path of a blob, which begins with a random number",
+    "cold_blobs_object_key_key": "the name of a blob, below the prefix of its owner",
     "interest_points_pkey": "a UUID made of bank and name; the key with the bank stands beside it",
     "interest_themes_pkey": "a random UUID",
     "interest_contradictions_pkey": "a UUID made of its two points",

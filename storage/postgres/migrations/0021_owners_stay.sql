@@ -34,3 +34,7 @@ BEGIN
                        'REFERENCES interest_points (id, bank_id) ON DELETE CASCADE', hanging.of, hanging.conname, hanging.attname);
     END LOOP;
 END $$;
+
+-- Where the blobs of what was forgotten were: keys, or what the keys of a namespace begin with. Both are hashes and random
+-- numbers; the rows that knew them are gone.
+ALTER TABLE erasures ADD COLUMN blobs text[] NOT NULL DEFAULT '{}';
