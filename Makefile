@@ -38,9 +38,9 @@ bench: $(VENV)/dev.stamp ## Measure, as ratios against fixed floors
 
 lock: ## Pin the newest versions that fit pyproject.toml (needs uv)
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --quiet --upgrade \
-		--python-version 3.11 pyproject.toml --extra embedded --extra local-models -o requirements.lock
+		--python-version 3.11 pyproject.toml --extra embedded --extra local-models --extra dates -o requirements.lock
 	uv pip compile --universal --generate-hashes --no-emit-index-url --no-header --quiet --upgrade \
-		--python-version 3.11 pyproject.toml --extra embedded --extra local-models --extra s3 --extra dev -c requirements.lock -o requirements-dev.lock
+		--python-version 3.11 pyproject.toml --extra embedded --extra local-models --extra dates --extra s3 --extra dev -c requirements.lock -o requirements-dev.lock
 
 clean: ## Remove .venv and caches
 	rm -rf $(VENV) isotherm *.egg-info build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

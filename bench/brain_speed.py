@@ -27,7 +27,7 @@ from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MIRROR
 from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import brain_search, namespaces
-from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.storage.postgres.pool import fetch_all, statement
 from isotherm.tasks import brain, produce_brain
 
 _SIZES, _QUICK_SIZES, _LARGE = (10_000, 100_000), (2_000,), 300_000
@@ -100,13 +100,17 @@ def _both(compared: Compared, name: str, *, gated: bool, note: str) -> list[Line
 def _lexical(legs: Legs, built: Built, queries: Mapping[str, NDArray[np.float32]], rounds: int) -> Compared:
     place = namespaces.resolve(built.namespace)
 
+    def round_of_ours() -> list[float]:
+        brain.fold()  # as its tick does
+        return [timed(lambda q=q: ours(q)) for q in queries]  # type: ignore[misc]
+
     def ours(query: str) -> None:
-        with connection() as conn:
+        with statement() as conn:
             brain_search.lexical(conn, place.namespace_id, text.terms(query), Filters(), _K)
 
     return alternate(
         lambda: [timed(lambda q=q: legs.bm25(q)) for q in queries],  # type: ignore[misc]
-        lambda: [timed(lambda q=q: ours(q)) for q in queries],  # type: ignore[misc]
+        round_of_ours,
         rounds,
     )
 
@@ -118,7 +122,9 @@ def _writers(ground: Arena, namespace: Namespace) -> Iterator[Callable[[], float
     before, begun = _objects(), time.perf_counter()
     rates: list[float] = []
     processes = [
-        subprocess.Popen([*command, str(number)], stdin=subprocess.DEVNULL, cwd=ground.folder)
+        subprocess.Popen(
+            [*command, str(number)], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd=ground.folder
+        )
         for number in range(_WRITERS)
     ]
     try:
@@ -241,6 +247,7 @@ def walking(opened: Storage, built: Built, *, nodes: int = 400, degree: int = 5)
             if target != n:
                 produce_brain.link(namespace, source, ids[target], "related")
     run_steps(only=(BRAIN_MIRROR,))
+    _expand(opened, namespace, ids[0])
     statements, taken = [], []
     for seed in ids[:40]:
         with _counting() as told:
@@ -269,7 +276,8 @@ def _counting() -> Iterator[list[str]]:
     original = psycopg.Connection.execute
 
     def counted(self: psycopg.Connection[object], query: object, *args: object, **more: object) -> object:
-        told.append(str(query))
+        if query:  # the pool asks an idle connection whether it lives
+            told.append(str(query))
         return original(self, query, *args, **more)  # type: ignore[arg-type]
 
     psycopg.Connection.execute = counted  # type: ignore[assignment, method-assign]

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from arena import Arena, arena
 from brain_speed import brain_speed
+from chats import chats
 from interest_speed import history, run_speed
 from locomo import locomo
 from machine import facts, load
@@ -44,6 +45,7 @@ BENCHES: Mapping[str, Callable[..., list[Line]]] = {
     "locomo": locomo,
     "quality": quality,
     "brain": brain_speed,
+    "chats": chats,
 }
 
 
@@ -85,6 +87,8 @@ def _run(name: str, ground: Arena, options: argparse.Namespace) -> list[Line]:
         return pay(ground, options.locomo, beam, quick=options.quick)
     if name == "quality":
         return quality(ground, options.data, quick=options.quick, sets=options.sets, cache=options.cache)
+    if name == "chats":
+        return chats(ground, options.data, quick=options.quick, cache=options.cache)
     return BENCHES[name](ground, quick=options.quick)
 
 

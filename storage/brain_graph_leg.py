@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -37,8 +37,9 @@ def walked(conn: Connection, wanted: Walk, found: Sequence[Promoted]) -> tuple[l
     near, met, told = _met(conn, wanted.namespace_id, hits, named)
     if not (told.edges or named):
         return list(found), told
-    chances = {near.nodes[place]: chance for place, chance in enumerate(met.tolist()) if chance > 0}
-    unseen = sorted(chances.keys() - {str(each.id) for each in found}, key=lambda i: (-chances[i], i))
+    chances = near.in_order(met)
+    known = {str(each.id) for each in found}
+    unseen = [i for i in chances if i not in known]
     # Filters may leave little of what is near, so then all of it is asked for.
     asked = unseen if wanted.filters.narrow else unseen[: graph_rank.FOUND]
     times = brain_walk.allowed(conn, wanted.namespace_id, wanted.filters, asked) if asked else {}
@@ -88,7 +89,7 @@ def _joined(
     wanted: Walk, found: Sequence[Promoted], chances: Mapping[str, float], times: Mapping[UUID, datetime]
 ) -> list[Promoted]:
     most = graph_rank.WEIGHT * max((each.score for each in found), default=1.0)
-    rank = {i: place for place, i in enumerate(sorted(chances, key=lambda i: (-chances[i], i)))}
+    rank = {i: place for place, i in enumerate(chances)}
 
     def share(i: UUID, updated_at: datetime) -> Share | None:
         chance = chances.get(str(i))
@@ -107,5 +108,6 @@ def _joined(
 def _raised(each: Promoted, own: Share | None) -> Promoted:
     if own is None:
         return each
-    score = each.score + own.added
-    return replace(each, score=score, best=replace(each.best, score=score, shares={**each.best.shares, GRAPH: own}))
+    best, score = each.best, each.score + own.added
+    raised = Hit(best.id, best.parent_id, score, best.updated_at, {**best.shares, GRAPH: own})
+    return Promoted(each.id, score, each.updated_at, raised, each.evidence)

@@ -16,6 +16,7 @@ from isotherm.storage.graph.factory import graph_of
 from isotherm.storage.interest import InterestMemory
 from isotherm.storage.metrics import BrainMetrics
 from isotherm.storage.models import factory
+from isotherm.storage.models.dates import date_reader
 from isotherm.storage.models.rerank import ObjectReranker
 from isotherm.storage.postgres import namespaces, pool
 from isotherm.storage.postgres.tier_write import Patience
@@ -76,7 +77,7 @@ def _open(chosen: Settings) -> Storage:
     touches = Touches(redis, prefix=chosen.redis_prefix)
     blobs = blob_store(chosen)
     embedder, reranker = partial(factory.query_embedder, chosen), partial(factory.reranker, chosen)
-    tier = TierMemory(tail, touches, patience(chosen), embedder, blobs=blobs, reranker=reranker)
+    tier = TierMemory(tail, touches, patience(chosen), embedder, blobs=blobs, reranker=reranker, dates=date_reader())
     brain = Engine(
         graph_of(chosen), embedder, patience(chosen), reranker=ObjectReranker(reranker), observer=BrainMetrics()
     )

@@ -14,13 +14,14 @@ from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableE
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.ports import Embedder, TextReranker
-from isotherm.pipeline.tier import newest
+from isotherm.pipeline.tier import newest, spans
 from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.messages import speaker_of, with_whole_pairs
 from isotherm.pipeline.tier.ranking import Lexical, Scored, Touch, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
+from isotherm.pipeline.tier.spans import DateReader, Span
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold
 from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_vectors, tier_write
@@ -39,6 +40,7 @@ TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which R
 # Candidates per leg for each record wanted, and at least so many.
 _PER_WANTED = 4
 _MIN_QUOTA = 40
+_A_DAY = timedelta(days=1)
 # Best records that a reranker sees.
 _RERANKED = 50
 _TIERS = (Tier.HOT, Tier.WARM, Tier.COLD)
@@ -93,16 +95,23 @@ class _Seen:
 
 
 def _newest_first(
-    seen: _Seen, ranked: Sequence[Scored], weights: Mapping[int, float]
+    seen: _Seen, query: str, ranked: Sequence[Scored], weights: Mapping[int, float]
 ) -> tuple[list[Scored], dict[int, int]]:
     """Compare the best that the query found with each other; see `newest`."""
     best = [item for item in ranked[: newest.LOOKED_AT] if item.parts.is_relevant]
     rows = seen.rows([item.candidate.key for item in best])
-    statements = [
-        newest.statement(item, speaker_of(row), row.text, weights)
-        for item in best
-        if (row := rows.get(item.candidate.key)) is not None
-    ]
+    found = {item.candidate.key: item for item in best if item.candidate.key in rows}
+
+    hints = newest.hints_of(query)
+
+    def said(keys: Sequence[int]) -> list[newest.Statement]:
+        return [newest.statement(found[key], speaker_of(rows[key]), rows[key].text, weights, hints) for key in keys]
+
+    news = [key for key in found if newest.may_renew(rows[key].text)]
+    statements = said(news)
+    if not any(one.renews for one in statements):
+        return list(ranked), {}
+    statements += said([key for key in found if key not in set(news)])
     pairs = newest.pairs(statements)
     if not pairs:
         return list(ranked), {}
@@ -115,7 +124,8 @@ class TierMemory:
 
     Args: tail, touches: the Redis side; patience: how long the background work of a write is retried; embedder: gives the
     model that embeds queries, None to go without vectors; blobs: where large bodies of cold records are; reranker: gives what orders
-    the best of a recall once more, None to keep the order of scores.
+    the best of a recall once more, None to keep the order of scores; dates: reads the times that
+    queries name, None to go by words.
     """
 
     def __init__(
@@ -127,6 +137,7 @@ class TierMemory:
         *,
         blobs: BlobStore,
         reranker: Callable[[], TextReranker | None] = _no_reranker,
+        dates: DateReader | None = None,
     ) -> None:
         self._tail = tail
         self._blobs = blobs
@@ -134,6 +145,7 @@ class TierMemory:
         self._patience = patience
         self._embedder = embedder
         self._reranker = reranker
+        self._dates = dates
 
     def remember(
         self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = (), also: Also | None = None
@@ -209,12 +221,13 @@ class TierMemory:
         near, degraded = self._near(query)  # before a connection is taken
         with reading() as conn:
             quotas = tier_candidates.Quotas(quota, quota, quota)
-            found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near)
+            span = self._span(conn, scope, query, moment)
+            found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near, span)
             ranked = rank(found.candidates, weights or RecallWeights(), moment, lexical)
             seen = _Seen(conn, scope, moment)
             renewed: dict[int, int] = {}
             if newest_first and found.weights and lexical is Lexical.RARITY and newest.asks_for_the_present(query):
-                ranked, renewed = _newest_first(seen, ranked, found.weights)
+                ranked, renewed = _newest_first(seen, query, ranked, found.weights)
             ranked, away = self._reranked(query, ranked, seen)
             degraded += away
             chosen = select(ranked, normal)
@@ -230,6 +243,13 @@ class TierMemory:
         if wanted and query.strip():
             degraded += self._count(wanted)
         return Recall(tuple(items), degraded, found.truncated)
+
+    def _span(self, conn: Connection, scope: Scope, query: str, now: datetime) -> Span | None:
+        """The time that a query asks about. Where it does not say which May, it is the last one of this memory."""
+        if self._dates is None or not spans.names_a_time(query):
+            return None
+        newest_at = tier_recall.newest_at(conn, scope)
+        return None if newest_at is None else spans.span_of(query, min(now, newest_at + _A_DAY), self._dates)
 
     def _reranked(self, query: str, ranked: list[Scored], seen: _Seen) -> tuple[list[Scored], tuple[str, ...]]:
         """The best in the order of the reranker, those it leaves out behind; as they were when it is out of reach."""

@@ -33,10 +33,10 @@ def import_file(payload: dict[str, Any]) -> dict[str, Any]:
         with connection() as conn:
             waiting = brain_imports.get(conn, int(step.input["file"]))
         if waiting is None:
-            raise RejectedError(f"{step.input['name']}: it is not here any more")
+            raise RejectedError("it is not here any more")
         objects = objects_of(waiting.namespace, waiting.document)
         if len(objects) > MOST_PARTS:
-            raise RejectedError(f"{waiting.document.name}: more than {MOST_PARTS} parts; split the file")
+            raise RejectedError(f"more than {MOST_PARTS} parts; split the file")
         checked = [opened.brain.catalog.validate(each.cleaned()) for each in objects]
         embeds = factory.embedder(opened.settings) is not None
         wanted = Put(waiting.place, checked, replace_parts=True, embeds=embeds, now=datetime.now(UTC), keep_times=True)

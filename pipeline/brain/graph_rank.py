@@ -120,6 +120,10 @@ class Neighborhood:
         found: Floats = at / most if most > 0 else at
         return found
 
+    def in_order(self, met: Floats) -> dict[str, float]:
+        """The objects that a walk is ever at, where it is most first."""
+        return {self.nodes[place]: float(met[place]) for place in np.argsort(-met, kind="stable") if met[place] > 0}
+
     def unread(self, met: Floats, limit: int) -> list[int]:
         """Whose edges to read next: places of the objects where a walk is most often, of those not read yet."""
         order = np.argsort(-met, kind="stable").tolist()

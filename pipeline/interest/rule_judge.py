@@ -53,11 +53,17 @@ class RuleJudge:
         one, other = read(left), read(right)
         if one.spelling == other.spelling or (one.topic and (one.topic, one.reason) == (other.topic, other.reason)):
             return Judgement(Verdict.SAME, "exact")
-        for name, rule in _CONTRADICTIONS:
+        for name, rule in _CONTRADICTIONS if _may_contradict(one, other) else ():
             evidence = rule(one, other)
             if evidence is not None:
                 return Judgement(Verdict.CONTRADICTS, name, evidence)
         return _sameness(one, other)
+
+
+def _may_contradict(one: Reading, other: Reading) -> bool:
+    """Whether any rule has something to look at. Most pairs of a session have nothing to do with each other."""
+    denies = len(one.polarities | other.polarities) > 1
+    return denies or one.excludes or other.excludes or not one.signals.isdisjoint(other.signals)
 
 
 def _sameness(one: Reading, other: Reading) -> Judgement:

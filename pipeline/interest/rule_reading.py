@@ -68,7 +68,8 @@ class Reading:
 
     Args: spelling: the whole text, folded; topic, reason: its words in order; clauses: at least one; changed: whether a
         word tells of a change; slots: slot and whose → its value and whether it was a change; stems: what all of it,
-        tags included, is about.
+        tags included, is about; polarities: whether clauses deny; signals: what another statement must have too to
+        contradict it otherwise; excludes: whether it names what somebody is that rules out something.
     """
 
     spelling: str
@@ -80,6 +81,9 @@ class Reading:
     changed: bool
     slots: dict[tuple[str, frozenset[str]], tuple[str, bool]]
     stems: frozenset[str]
+    polarities: frozenset[bool]
+    signals: frozenset[object]
+    excludes: bool
 
 
 @lru_cache(maxsize=4096)  # each statement is compared with many others
@@ -89,18 +93,31 @@ def read(statement: Statement) -> Reading:
     parts = [tokens for part in _CLAUSE_END.split(statement.reason) if (tokens := _tokens(part))]
     reason = [token for part in parts for token in part]
     every = [*topic, *reason]
+    clauses = tuple(_clause([*topic, *part]) for part in parts) or (_clause(topic),)
+    slots = {slot: value for part in ([*parts] or [topic]) for slot, value in _slots(part)}
+    said = frozenset(token for clause in clauses for token in clause.tokens)
     return Reading(
         spelling=" ".join(_fold(f"{statement.topic}\n{statement.reason}").casefold().split()),
         topic=_sequence(topic),
         reason=_sequence(reason),
         codes=frozenset(token.text for token in every if token.coded),
         topic_codes=tuple(token.text for token in topic if token.coded),
-        clauses=tuple(_clause([*topic, *part]) for part in parts) or (_clause(topic),),
+        clauses=clauses,
         changed=any(token.text in known.CHANGES for token in every),
-        slots={slot: value for part in ([*parts] or [topic]) for slot, value in _slots(part)},
+        slots=slots,
         stems=frozenset(stem for token in every for stem in stems_of(token.text))
         | frozenset(stem for tag in statement.tags for stem in words(tag)),
+        polarities=frozenset(clause.negative for clause in clauses),
+        signals=_signals(clauses, said) | frozenset(slots),
+        excludes=not said.isdisjoint(known.EXCLUDED),
     )
+
+
+def _signals(clauses: tuple[Clause, ...], said: frozenset[str]) -> frozenset[object]:
+    kinds: set[object] = {number for clause in clauses for number in clause.numbers}
+    kinds |= {"opposites"} if not said.isdisjoint(known.OPPOSITES) else set()
+    kinds |= {"weekday"} if not said.isdisjoint(known.WEEKDAYS) else set()
+    return frozenset(kinds)
 
 
 def near(sequence: tuple[str, ...]) -> tuple[str, ...]:

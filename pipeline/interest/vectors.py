@@ -9,9 +9,12 @@ from numpy.typing import NDArray
 
 from isotherm.pipeline.interest.candidates import Vector
 
+# Rows of one product: enough to be fast, few enough that only the result is large.
+_ROWS = 256
+
 
 def cosines(left: Sequence[Vector | None], right: Sequence[Vector | None]) -> NDArray[np.float64]:
-    """Cosine of each vector on the left with each on the right, in one matrix product.
+    """Cosine of each vector on the left with each on the right, in matrix products of some rows each.
 
     Returns: shape (len(left), len(right)); 0 where a vector is missing, without length, or of another dimension.
     """
@@ -21,9 +24,14 @@ def cosines(left: Sequence[Vector | None], right: Sequence[Vector | None]) -> ND
         columns = [j for j, v in enumerate(right) if v is not None and len(v) == dimension]
         if columns:
             one, other = _stack(left, rows), _stack(right, columns)
-            norms = np.linalg.norm(one, axis=1)[:, None] * np.linalg.norm(other, axis=1)[None, :]
-            products = one @ other.T
-            found[np.ix_(rows, columns)] = np.divide(products, norms, out=np.zeros_like(products), where=norms > 0)
+            mine, yours = np.linalg.norm(one, axis=1), np.linalg.norm(other, axis=1)
+            for start in range(0, len(rows), _ROWS):
+                part = slice(start, start + _ROWS)
+                norms = mine[part, None] * yours[None, :]
+                products = one[part] @ other.T
+                np.divide(products, norms, out=products, where=norms > 0)
+                products[norms == 0] = 0.0
+                found[np.ix_(rows[part], columns)] = products
     return found
 
 

@@ -1,4 +1,4 @@
-"""How like a query records are: by their own words and meaning, by the turns around them, and by their session.
+"""How like a query records are: by their own words and meaning, by the turns around them, their session and their time.
 
 What answers a question is often not the turn that has its words but the one before or after it, and often stands in a
 session that was about the matter. So a turn also gets a share of the words of its neighbors, and of the best of its session.
@@ -14,8 +14,10 @@ from isotherm.pipeline import fusion
 
 # How far the turns around a hit are looked at, and what their words count by distance.
 REACH: Final = 2
-_BY_STEP: Final = {1: 0.5, 2: 0.25}
-_OF_SESSION: Final = 0.3
+_BY_STEP: Final = {1: 0.4, 2: 0.25}
+_OF_SESSION: Final = 0.4
+# What it counts to be of the time that is asked about, of what the best has.
+_OF_TIME: Final = 0.3
 
 
 class Likened(Protocol):
@@ -41,10 +43,14 @@ class Likened(Protocol):
     def around(self) -> Sequence[tuple[int, int]]:
         """Rows of the turns around it, each with its distance from 1."""
 
+    @property
+    def timely(self) -> bool:
+        """Whether it is of the time that is asked about."""
+
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How like a query a record is, in [0, 1], and what each leg adds: words, meaning, around and session sum to it."""
+    """How like a query a record is, in [0, 1], and what each leg adds: words, meaning, around, session and time sum to it."""
 
     value: float
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -61,7 +67,7 @@ def likenesses(rows: Sequence[Likened]) -> list[Likeness]:
     """Compare candidates with each other.
 
     Their order follows from legs that are heard as far as their best stand out (`isotherm.pipeline.fusion`); the best one
-    is as like the query as it is by itself, so that age and importance keep their weight beside it.
+    is as like the query as any is by the larger of overlap and cosine, so that age and importance keep their weight beside it.
 
     Args: rows: cosines in [-1, 1]. Returns: one for each row.
     """
@@ -80,7 +86,10 @@ def likenesses(rows: Sequence[Likened]) -> list[Likeness]:
         around = sum(_BY_STEP.get(step, 0.0) * words.get(key, 0.0) for key, step in row.around)
         share["around"] = heard["words"] * around
         share["session"] = 0.0 if row.turn_of is None else _OF_SESSION * best[row.turn_of]
-    return _scaled(shares, max((mean_of_both(row.overlap, row.cosine) for row in rows), default=0.0))
+    most = max((sum(share.values()) for share in shares), default=0.0)
+    for row, share in zip(rows, shares, strict=True):
+        share["time"] = _OF_TIME * most if row.timely else 0.0
+    return _scaled(shares, max((max(row.overlap, row.cosine or 0.0) for row in rows), default=0.0))
 
 
 def _own(row: Likened, words: float, most_alike: float, heard: Mapping[str, float]) -> dict[str, float]:

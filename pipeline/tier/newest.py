@@ -42,7 +42,10 @@ _RENEWED = re.compile(
 )
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
+_BEGINNING = 3
+
 Pair = tuple[int, int]
+Hints = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,19 +69,35 @@ def asks_for_the_present(query: str) -> bool:
     return bool(query.strip()) and _HISTORY.search(query) is None
 
 
-def statement(scored: Scored, speaker: str | None, content: str, weights: Mapping[int, float]) -> Statement:
-    """Find what a record says about a query. Args: weights: of the query's words, by term."""
+def may_renew(content: str) -> bool:
+    """Whether a text has a word of change anywhere: a quick look before its sentences are compared."""
+    return _RENEWED.search(content) is not None
+
+
+def statement(
+    scored: Scored, speaker: str | None, content: str, weights: Mapping[int, float], hints: Hints = ()
+) -> Statement:
+    """Find what a record says about a query.
+
+    Args: weights: of the query's words, by term; hints: of the query, so that only sentences that may have its words are
+        split; none means all of them.
+    """
     total = sum(weights.values())
-    best, about, said = frozenset[int](), -1.0, ""
+    best, about, said = frozenset[int](), 0.0, ""
     for sentence in [part for part in _SENTENCE_END.split(content) if part.strip()][:_SENTENCES]:
+        if hints and not any(hint in text.fold(sentence) for hint in hints):
+            continue
         words = frozenset(text.terms(sentence))
         share = sum(weights[term] for term in words & weights.keys()) / total if total > 0 else 0.0
         if share > about:
             best, about, said = words, share, sentence
     one = scored.candidate
-    return Statement(
-        one.key, (one.created_at, one.id), speaker, best, max(0.0, about), _RENEWED.search(said) is not None
-    )
+    return Statement(one.key, (one.created_at, one.id), speaker, best, about, _RENEWED.search(said) is not None)
+
+
+def hints_of(query: str) -> Hints:
+    """Beginnings of the query's words: a sentence without any of them has none of the words, whatever their endings."""
+    return tuple(sorted({word[:_BEGINNING] for word in text.words(query)}))
 
 
 def pairs(statements: Sequence[Statement]) -> list[Pair]:

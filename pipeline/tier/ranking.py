@@ -49,7 +49,8 @@ class Candidate:
 
     Args: key: the row; overlap: of query and record words, in [0, 1]; cosine: None without an embedder; legs: what
         proposed it (recent, lexical, vector, around: next to a hit by words); turn_of: the session that it is a turn of,
-        None for what is no turn; around: keys of the turns around it, each with its distance from 1.
+        None for what is no turn; around: keys of the turns around it, each with its distance from 1; timely: whether it is
+        of the time that is asked about.
     """
 
     key: int
@@ -62,13 +63,14 @@ class Candidate:
     legs: frozenset[str] = frozenset()
     turn_of: int | None = None
     around: Sequence[tuple[int, int]] = ()
+    timely: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreParts:
     """The parts of a score before weighting, and their weighted sum.
 
-    Args: shares: what words, meaning, the turns around and the session add to `semantic`; empty by the specification's rule;
+    Args: shares: what words, meaning, the turns around, the session and the time add to `semantic`; empty by the specification's rule;
         renewal: what was added to the sum because the record says anew what a better one said before; relevance: what a
         reranker says, on its own scale, None where none was asked.
     """

@@ -98,7 +98,7 @@ def take_unnamed(conn: Connection, limit: int) -> dict[tuple[int, int], list[UUI
 def by_words(conn: Connection, namespace_id: int, terms: Sequence[int]) -> dict[str, list[Bearer]]:
     """Names that may stand in texts with these terms, and who bears them; those that too many bear are left out."""
     found: dict[str, list[Bearer]] = {}
-    for name, key, object_id in conn.execute(_BY_WORDS, {"ns": namespace_id, "terms": list(terms)}):
+    for name, key, object_id in conn.execute(_BY_WORDS, {"ns": namespace_id, "terms": list(terms)}).fetchall():
         found.setdefault(name, []).append(Bearer(int(key), object_id))
     return {name: bearers for name, bearers in found.items() if len(bearers) <= mentions.BEARERS}
 
@@ -106,7 +106,9 @@ def by_words(conn: Connection, namespace_id: int, terms: Sequence[int]) -> dict[
 def by_name(conn: Connection, namespace_id: int, names: Sequence[str], limit: int) -> dict[str, list[UUID]]:
     """Who is called just so, by name."""
     found: dict[str, list[UUID]] = {}
-    for name, object_id in conn.execute(_BY_NAME, {"ns": namespace_id, "names": list(names), "limit": limit}):
+    for name, object_id in conn.execute(
+        _BY_NAME, {"ns": namespace_id, "names": list(names), "limit": limit}
+    ).fetchall():
         found.setdefault(name, []).append(object_id)
     return {name: bearers for name, bearers in found.items() if len(bearers) <= mentions.BEARERS}
 

@@ -121,6 +121,13 @@ SELECT c.key, c.id, c.parent_id, c.updated_at, 1 - c.distance FROM (
     FROM brain_objects AS r WHERE {allowed} ORDER BY r.key DESC LIMIT %(compared)s) AS c
 ORDER BY c.distance, c.key LIMIT %(k)s"""
 
+# Without that limit, for rows that are known to be few: with sorting off its order would have the whole table read.
+_NEAR_FEW = """
+SELECT c.key, c.id, c.parent_id, c.updated_at, 1 - c.distance FROM (
+    SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at) AS updated_at, r.vector <=> %(vector)s::halfvec AS distance
+    FROM brain_objects AS r WHERE {allowed}) AS c
+ORDER BY c.distance, c.key LIMIT %(k)s"""
+
 _NEAR_INDEXED = """
 SELECT c.key, c.id, c.parent_id, c.updated_at, 1 - c.distance FROM (
     SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at) AS updated_at,
@@ -317,8 +324,10 @@ def vectors(
     allowed, values = _allowed(namespace_id, filters)
     allowed += " AND " + _OF_MODEL.format(dimension=near.dimension)
     values |= {"model": near.model, "vector": near.literal, "k": k, "compared": EXACT_AT_LAST}
-    if small or near.dimension not in INDEXED:
-        return _near_exact(conn, allowed, values, small=bool(small))
+    if small:
+        return _by_nearness(conn.execute(_NEAR_FEW.format(allowed=allowed), values).fetchall())
+    if near.dimension not in INDEXED:
+        return _near_exact(conn, allowed, values)
     values |= {"exact": EXACT, "among_others": EXACT_AMONG_OTHERS, "unfolded": _UNFOLDED}
     with conn.pipeline():
         conn.execute(_ITERATE)
@@ -330,10 +339,10 @@ def vectors(
     return _by_nearness(rows)
 
 
-def _near_exact(conn: Connection, allowed: str, values: dict[str, Any], *, small: bool = False) -> Leg:
+def _near_exact(conn: Connection, allowed: str, values: dict[str, Any]) -> Leg:
     """Compare every vector, the newest rows first when there are more than can be compared."""
     rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), values).fetchall()
-    full = not small and len(rows) == values["k"]
+    full = len(rows) == values["k"]
     return replace(
         _by_nearness(rows), truncated=full and _counted(conn, allowed, values, EXACT_AT_LAST) > EXACT_AT_LAST
     )
@@ -349,7 +358,7 @@ def _near(allowed: str, dimension: int, *, known: bool) -> str:
     """By the index when it is known that there are many rows, else by what the statistics say."""
     if known:
         return _NEAR_INDEXED.format(allowed=allowed, dimension=dimension)
-    exact = _NEAR_EXACT.format(allowed=f"{allowed} AND {_FEW}")
+    exact = _NEAR_FEW.format(allowed=f"{allowed} AND {_FEW}")
     return _NEAR.format(
         size=_SIZE, exact=exact, indexed=_NEAR_INDEXED.format(allowed=f"{allowed} AND {_MANY}", dimension=dimension)
     )

@@ -40,7 +40,7 @@ def around(conn: Connection, namespace_id: int, ids: Sequence[str]) -> list[tupl
         "coming": graph_rank.HUB + 1,
     }
     found: list[tuple[Ends, Ends]] = [([], []) for _ in ids]
-    for place, peer, mentions, incoming in conn.execute(_AROUND, values):
+    for place, peer, mentions, incoming in conn.execute(_AROUND, values).fetchall():
         found[place][0 if incoming else 1].append((peer, mentions))
     return found
 

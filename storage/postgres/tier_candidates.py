@@ -18,6 +18,7 @@ from isotherm.pipeline import text
 from isotherm.pipeline.tier.likeness import REACH
 from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.tier.spans import Span
 from isotherm.storage.postgres import arrays, cold_words, tier_vectors
 from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate, within_namespaces
 from isotherm.storage.postgres.pool import Connection
@@ -32,7 +33,7 @@ _UNINDEXED_CHARS = 4_096
 # Records counted at most, to tell rare words from frequent ones.
 COUNTED = 2_000
 # Hits by words whose neighbors are looked at.
-AROUND = 40
+AROUND = 20
 # A scope up to this size has its vectors compared whole: exact, and cheaper than a search that its index must repeat.
 EXACT = COUNTED - 1
 
@@ -42,6 +43,12 @@ _NEWEST = """
 SELECT 'recent' AS leg, 0::bigint AS term, ARRAY(
     SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
     ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s) AS keys"""
+
+# The newest of the time that is asked about.
+_OF_TIME = """
+SELECT 'time', 0, ARRAY(
+    SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
+    AND r.created_at >= %(from)s AND r.created_at < %(until)s ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s)"""
 
 _UNSPLIT = """
 SELECT 'unindexed', 0, ARRAY(
@@ -86,15 +93,17 @@ _READ = """{around}
 SELECT r.key, r.id, r.tier, r.created_at, r.importance, coalesce(cardinality(c.words) - 1, cardinality(r.terms)),
        ARRAY(SELECT q.term FROM unnest(%(terms)s::bigint[]) AS q (term) WHERE CASE WHEN c.words IS NULL
            THEN q.term = ANY(r.terms) ELSE {word} = ANY(c.words) END), {cosine}, {pending}, {turn}
-FROM ({wanted}) AS k (key) CROSS JOIN LATERAL (
+FROM ({wanted}) AS k CROSS JOIN LATERAL (
     SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.tier = ANY(%(tiers)s) LIMIT 1) AS r
 LEFT JOIN LATERAL (
     SELECT c.words FROM cold_words AS c WHERE c.record_key = r.key AND (r.tier = 1 OR NOT r.indexed) LIMIT 1) AS c
-    ON true {vectors} {beside}"""
-_WANTED = "SELECT unnest(%(keys)s::bigint[])"
-_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, near.hits, near.steps"
-_BESIDE = """LEFT JOIN (
-    SELECT a.key, array_agg(a.hit) AS hits, array_agg(a.step) AS steps FROM around AS a GROUP BY a.key) AS near ON near.key = r.key"""
+    ON true {vectors}"""
+# Grouped before anything is read: as a join, the planner would group it again for every row.
+_WANTED = """SELECT w.key, array_agg(w.hit) FILTER (WHERE w.hit IS NOT NULL) AS hits,
+           array_agg(w.step) FILTER (WHERE w.hit IS NOT NULL) AS steps
+    FROM (SELECT unnest(%(keys)s::bigint[]) AS key, NULL::bigint AS hit, NULL::bigint AS step
+          UNION ALL SELECT a.key, a.hit, a.step FROM around AS a) AS w GROUP BY w.key"""
+_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, k.hits, k.steps"
 _PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
        CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
 _NONE_PENDING = "NULL::text, NULL::text"
@@ -126,11 +135,13 @@ def candidates(
     quotas: Quotas,
     lexical: Lexical = Lexical.RARITY,
     near: Near | None = None,
+    span: Span | None = None,
 ) -> Found:
     """Records of a scope that some index proposes for a query.
 
     Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg;
-    lexical: how words are compared; near: the query as a vector, compared with every candidate that has one.
+    lexical: how words are compared; near: the query as a vector, compared with every candidate that has one;
+    span: the time that is asked about.
     """
     within, params = predicate(scope)
     values: dict[str, Any] = {
@@ -145,6 +156,8 @@ def candidates(
         "per_word": PER_WORD,
         "counted": COUNTED,
     }
+    if span is not None:
+        values |= {"from": span.start, "until": span.end}
     size = None if near is None else _size(conn, within, values, near)
     is_searched = near is not None and near.is_indexed and (size is None or size > EXACT)
     proposed = _proposed(conn, scope, within, values, None if is_searched else near)
@@ -154,7 +167,7 @@ def candidates(
     hidden = near is not None and _may_hide(size, len(proposed.legs["vector"]), quotas.vector, is_searched=is_searched)
     rows = _read(conn, within, values, near, proposed, quotas.lexical)
     is_backlog = len(proposed.legs["unindexed"]) >= UNINDEXED
-    return Found(_scored(rows, proposed, lexical), is_backlog or hidden, proposed.weights)
+    return Found(_scored(rows, proposed, lexical, span), is_backlog or hidden, proposed.weights)
 
 
 @dataclass(slots=True)
@@ -183,7 +196,7 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
     forms = [_POSTINGS] * (values["tiers"] != [Tier.COLD.rank]) + [_COLD] * (Tier.COLD.rank in values["tiers"])
     parts |= {"cold": cold_words.having(scope, "q.term")}
     parts["forms"] = "\n    UNION ALL".join(forms).format(**parts)
-    branches = [_NEWEST, _UNSPLIT]
+    branches = [_NEWEST, _UNSPLIT, *([_OF_TIME] if "from" in values else [])]
     if values["terms"]:
         branches += [_SIZE_OF_BANK if _is_whole_bank(scope) else _SIZE_OF_NAMESPACES, _WORDS]
     if near is not None:
@@ -216,9 +229,8 @@ def _read(
         scope=within,
         word=cold_words.word("r.bank_id", "q.term"),
         around=_AROUND.format(scope=within, before=_BEFORE, after=_AFTER),
-        wanted=f"{_WANTED} UNION SELECT a.key FROM around AS a",
+        wanted=_WANTED,
         turn=_TURN,
-        beside=_BESIDE,
     )
     asked = {
         "keys": list({key for leg in proposed.legs.values() for key in leg}),
@@ -287,7 +299,7 @@ class _Row:
     steps: Sequence[int] | None
 
 
-def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical) -> list[Candidate]:
+def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: Span | None) -> list[Candidate]:
     legs, weights = proposed.by_key, proposed.weights
     sizes, shared = _words_of(rows, weights)
     counted = [sizes[key] for key, terms in shared.items() if terms]
@@ -313,6 +325,7 @@ def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical) -> list
                 frozenset((*legs.get(row.key, ()), *("around" for _ in around[:1]))),
                 row.turn_of,
                 around,
+                span is not None and span.start <= row.created_at < span.end,
             )
         )
     return found

@@ -52,6 +52,14 @@ def by_id(conn: Connection, namespace: Namespace, ids: Sequence[str], now: datet
     return {row[1]: (int(row[0]), _record(row, now)) for row in rows}
 
 
+def newest_at(conn: Connection, scope: Scope) -> datetime | None:
+    """When the newest record of a scope was said, None for an empty one."""
+    within, params = predicate(scope)
+    sql = f"SELECT r.created_at FROM tier_records AS r WHERE {within} ORDER BY r.created_at DESC, r.id DESC LIMIT 1"
+    row = conn.execute(sql, params).fetchone()
+    return None if row is None else row[0]
+
+
 _AROUND = """
 SELECT h.key, n.key FROM unnest(%(keys)s::bigint[]) AS k (key) CROSS JOIN LATERAL (
     SELECT * FROM tier_records AS r WHERE r.key = k.key AND {scope} AND r.role IS NOT NULL LIMIT 1) AS h

@@ -82,7 +82,10 @@ def test_a_mirror_delivered_eight_times_has_one_effect_and_one_answer(processes:
     payload = job_of(stored.operation_id)
     for _ in range(8):
         app.send_task(stages.BRAIN_MIRROR, args=[payload])
-    wait_until(all_final, what="the operation")
+    wait_until(
+        lambda: all(s.state == "done" for s in steps_of(stored.operation_id) if s.stage == stages.BRAIN_MIRROR),
+        what="the mirror",
+    )
     wait_until(lambda: ready.output().count("] succeeded in ") == 8, what="all deliveries to end")
     assert ready.output().count("brain.graph_mirrored") == 1
     assert brain.mirror(payload) == {"nodes": 20, "edges": 0}

@@ -70,7 +70,7 @@ def test_each_file_is_a_step_and_one_that_fails_is_named_while_the_others_are_st
     done = producers.operation(accepted.operation_id)
     assert done.state == "partial"
     assert done.error is not None
-    assert done.error.startswith("long: ")
+    assert done.error.startswith("brain.import/long: more than 50 parts")
     assert done.result == {"files": 2, "failed": 1, "failed_files": ["long"], "parts": 2, "written": 4, "removed": 0}
     assert titles(search(KNOWLEDGE, "moss")) == ["moss"]
     assert titles(search(KNOWLEDGE, "twelve meters")) == ["Kelp"]

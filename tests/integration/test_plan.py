@@ -29,6 +29,9 @@ INSERT INTO tier_records (namespace_id, bank_id, id, content, content_sha256, su
 VALUES (%(namespace)s, %(bank)s, %(id)s, CASE WHEN %(tier)s > 1 THEN 'x' END, sha256('x'),
         CASE WHEN %(tier)s = 1 THEN 'x' END, %(importance)s, %(tier)s, %(pinned)s, %(count)s, %(heat)s, %(value)s,
         %(created)s, %(accessed)s, %(moved)s, %(source)s, 1, true)"""
+_WORDS_OF_COLD = """
+INSERT INTO cold_words (record_key, bank_id, namespace_id, words)
+SELECT key, bank_id, namespace_id, ARRAY[-namespace_id] FROM tier_records WHERE tier = 1"""
 
 
 @pytest.fixture
@@ -106,6 +109,7 @@ def test_plan_from_the_indexes_is_the_plan_from_all_rows(memory: Storage, seed: 
             row = random_row(chooser, number)
             conn.execute(_INSERT, {**row, "namespace": place.namespace_id, "bank": place.bank_id})
             conn.execute(_INSERT, {**row, "namespace": stranger.namespace_id, "bank": stranger.bank_id})
+        conn.execute(_WORDS_OF_COLD)
     full = everything(place.namespace_id)
     for _ in range(25):
         policy = random_policy(chooser)

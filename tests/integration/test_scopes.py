@@ -59,9 +59,12 @@ def by_words(scope: Namespace | Bank) -> set[str | None]:
 
 
 def send_cold() -> None:
-    """Every record, out of hot or warm."""
-    rows = fetch_all("SELECT key, version, tier FROM tier_records WHERE tier > 1 ORDER BY key")
-    moves = [Move(key, version, Tier.from_rank(rank), Tier.COLD, Reason.CAPACITY) for key, version, rank in rows]
+    """Every record, one step after the other."""
+    hot = fetch_all("SELECT key, version FROM tier_records WHERE tier = 3 ORDER BY key")
+    with connection() as conn:
+        tier_move.shift(conn, uuid4(), [Move(key, v, Tier.HOT, Tier.WARM, Reason.CAPACITY) for key, v in hot])
+    warm = fetch_all("SELECT key, version FROM tier_records WHERE tier = 2 ORDER BY key")
+    moves = [Move(key, version, Tier.WARM, Tier.COLD, Reason.CAPACITY) for key, version in warm]
     with connection() as conn:
         assert len(tier_move.archive(conn, uuid4(), moves, {}, min_bytes=1_000).moves) == len(moves)
 

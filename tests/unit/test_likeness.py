@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isotherm.pipeline.tier.likeness import likenesses, mean_of_both
+from isotherm.pipeline.tier.likeness import likenesses
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,7 @@ class Row:
     cosine: float | None = None
     turn_of: int | None = None
     around: tuple[tuple[int, int], ...] = ()
+    timely: bool = False
 
 
 ROWS = st.lists(
@@ -24,11 +25,11 @@ ROWS = st.lists(
 
 
 @given(ROWS)
-def test_shares_sum_to_a_likeness_between_0_and_1_and_the_best_keeps_its_own(rows: list[Row]) -> None:
+def test_shares_sum_to_a_likeness_between_0_and_1_and_the_best_has_the_larger_of_both(rows: list[Row]) -> None:
     found = likenesses(rows)
     assert [one.value for one in found] == [pytest.approx(sum(one.shares.values())) for one in found]
     assert all(0 <= one.value <= 1 + 1e-9 for one in found)
-    best = max((mean_of_both(row.overlap, row.cosine) for row in rows), default=0.0)
+    best = max((max(row.overlap, row.cosine or 0.0) for row in rows), default=0.0)
     assert max((one.value for one in found), default=0.0) in (0.0, pytest.approx(best))
 
 
@@ -58,3 +59,9 @@ def test_nearer_turns_gain_more_and_what_is_no_turn_gains_nothing() -> None:
 def test_a_missing_vector_is_not_held_against_a_record() -> None:
     new, older = Row(1, 0.8), Row(2, 0.4, 0.6)
     assert next(one.value for one in likenesses([new, older])) == max(one.value for one in likenesses([new, older]))
+
+
+def test_what_is_of_the_time_that_is_asked_about_gains_a_share_of_what_the_best_has() -> None:
+    best, then, other = likenesses([Row(1, 0.8), Row(2, 0.6, timely=True), Row(3, 0.6)])
+    assert then.value > best.value > other.value
+    assert then.shares["time"] > 0 == other.shares["time"]
