@@ -160,7 +160,7 @@ def test_importance_of_any_size_is_clamped(given: float, stored: float) -> None:
     assert importance_of(given, None) == stored
 
 
-def test_importance_that_is_no_number_is_refused() -> None:
+def test_importance_of_another_type_is_refused() -> None:
     for wrong in (float("nan"), "0.5", b"x"):
         with pytest.raises(RejectedError, match="importance"):
             importance_of(wrong, None)  # type: ignore[arg-type]
