@@ -1,6 +1,5 @@
 """What a tier keeps: records as they come in, and as they are stored."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -142,7 +141,8 @@ def importance_of(importance: float | None, role: str | None) -> float:
     """
     if importance is None:
         return importance_for_role(role)
-    if not isinstance(importance, int | float) or (isinstance(importance, float) and math.isnan(importance)):
+    given: object = importance  # whatever its caller made of it
+    if not isinstance(given, int | float) or given != given:  # noqa: PLR0124 - NaN; a large integer is no float to ask
         raise RejectedError("importance: must be a number")
     return float(min(1.0, max(0.0, importance)))  # clamped first: a large integer is no float
 
