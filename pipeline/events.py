@@ -262,6 +262,16 @@ class StepPostponed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class DeliveryRefused(Event):
+    """A message that is none of ours, or not for this stage, was dropped; the reason names fields and never values."""
+
+    name: ClassVar[str] = "operations.delivery_refused"
+    level: ClassVar[str] = "error"
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class StepFailed(Event):
     """A step ended `failed` or `dead`; an operator can run it again with `isotherm ops retry`."""
 

@@ -17,6 +17,11 @@ class Bank:
     tenant: str | None
     agent: str
 
+    def check(self) -> None:
+        """Raise RejectedError naming the part that is blank, too long or has control characters."""
+        clean_name(self.agent, field="agent")
+        _optional(self.tenant, "tenant")
+
     @property
     def key(self) -> bytes:
         """32 bytes, different for different banks."""
@@ -57,6 +62,10 @@ class Namespace:
             tenant=_optional(tenant, "tenant"),
         )
 
+    def check(self) -> None:
+        """As `of` does, for a namespace that was built in another way. Raises RejectedError."""
+        type(self).of(self.agent, self.session, self.scope, run=self.run, tenant=self.tenant)
+
     @property
     def bank(self) -> Bank:
         """The bank this namespace is a part of."""
@@ -89,6 +98,15 @@ def message_id(namespace: Namespace, time: datetime, role: str, content: str, po
     """
     instant = aware(time, "time").isoformat(timespec="microseconds")
     return digest("message", namespace.key, instant, role, content, str(position)).hex()[:MESSAGE_ID_CHARS]
+
+
+def check_names(**names: str | None) -> None:
+    """Check names that narrow a list, each by its parameter; None narrows nothing, and a blank one must not mean the same.
+
+    Raises: RejectedError.
+    """
+    for field, name in names.items():
+        _optional(name, field)
 
 
 def _optional(name: str | None, field: str) -> str | None:

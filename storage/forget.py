@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
 
-from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.stages import BRAIN_MIRROR
 from isotherm.pipeline.tier.erasure import OUTSIDE, Level
-from isotherm.storage import cold
+from isotherm.storage import cold, erasure_check, interest_mirror
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import (
     cold_blobs,
     namespaces,
+    rewriting,
     tier_forget,
-    tier_forget_check,
     tier_forget_interest,
     tier_forget_ledgers,
 )
@@ -35,7 +34,6 @@ from isotherm.storage.postgres.tier_forget import Erasure
 _BATCH = 500
 _UPLOAD_ENDED = timedelta(minutes=1)
 
-_TABLES = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema() ORDER BY tablename"
 _OBJECT_IDS = """
 SELECT id FROM brain_objects WHERE namespace_id = %s AND parent_id IS NULL AND deleted_at IS NULL ORDER BY id"""
 _EDGE_KEYS = "SELECT key FROM brain_edges WHERE namespace_id = %s AND deleted_at IS NULL ORDER BY key"
@@ -46,7 +44,8 @@ class Receipt:
     """What was forgotten, in ids and counts.
 
     Args: scope_sha256: hash of the names of the scope, hexadecimal; counts: what was erased, by kind; left: what a look
-    everywhere still finds, by where; requested_at, finished_at: UTC; outside: what no erasure reaches.
+    everywhere still finds, by where; requested_at, finished_at: UTC; outside: what no erasure reaches; ids: of what was
+    erased, by kind, with which a copy of the database can be looked through too.
     """
 
     operation_id: UUID
@@ -57,6 +56,7 @@ class Receipt:
     requested_at: datetime
     finished_at: datetime | None
     outside: tuple[str, ...] = OUTSIDE
+    ids: dict[str, list[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,7 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     erasure = _of(operation_id)
     if erasure.level is Level.RECORDS:
         opened.touches.forget(erasure.record_keys)
+        _bring_interests(opened, erasure)
         _blobs(opened)
         return Erased(done=True)
     with connection() as conn:
@@ -99,6 +100,7 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     mirrors = _clear_graphs(opened, erasure)
     with connection() as conn:
         messages = tuple(tier_forget_interest.of_scope(conn, erasure, opened.patience))
+    _bring_interests(opened, erasure)
     _blobs(opened)
     for namespace_id in erasure.namespace_ids:
         opened.tail.invalidate(namespace_id)
@@ -154,6 +156,12 @@ def _blobs(opened: Storage) -> None:
             return
 
 
+def _bring_interests(opened: Storage, erasure: Erasure) -> None:
+    """Take interests that are gone or told anew out of the graph too, which otherwise has them until the next tick."""
+    for bank_id in () if erasure.whole_banks else erasure.bank_ids:
+        interest_mirror.bring(opened.brain.graph, bank_id)
+
+
 def _objects(_: Storage, erasure: Erasure) -> int:
     with connection() as conn:
         return tier_forget.objects(conn, erasure, _BATCH)
@@ -171,14 +179,9 @@ def _clear_graphs(opened: Storage, erasure: Erasure) -> list[Mirror]:
     for graph in erasure.graphs:
         opened.brain.graph.clear(graph)
     with connection() as conn:
-        again = [namespace for graph, namespace in _alive(conn, erasure).items() if graph in set(erasure.graphs)]
+        alive = erasure_check.alive(conn, erasure)
+        again = [namespace for graph, namespace in alive.items() if graph in set(erasure.graphs)]
         return [mirror for namespace in again if (mirror := _mirror(conn, namespace)) is not None]
-
-
-def _alive(conn: Connection, erasure: Erasure) -> dict[UUID, Namespace]:
-    rows = tier_forget_check.names_since(conn, erasure)
-    named = [Namespace(tenant=t, scope=scope, agent=a, session=s, run=run) for t, scope, a, s, run in rows]
-    return {namespace_uuid(namespace): namespace for namespace in named}
 
 
 def _mirror(conn: Connection, namespace: Namespace) -> Mirror | None:
@@ -203,33 +206,21 @@ def verify_forgotten(opened: Storage, operation_id: UUID) -> dict[str, int]:
 
     Raises: RejectedError when there is no such erasure; TransientError when a server cannot be reached.
     """
-    erasure = _of(operation_id)
-    with connection() as conn:
-        found = dict(tier_forget_check.left_in_tables(conn, erasure))
-        alive = _alive(conn, erasure)
-    graphs = [graph for graph in erasure.graphs if graph not in alive]
-    found["graph"] = sum(len(opened.brain.graph.revisions(graph)) for graph in graphs)
-    if erasure.level is not Level.RECORDS:
-        found["hot copies"] = sum(opened.tail.holds(namespace_id) for namespace_id in erasure.namespace_ids)
-    return {where: n for where, n in found.items() if n}
+    return erasure_check.left(opened, _of(operation_id))
 
 
 def rewrite_files(opened: Storage) -> int:
     """Have the servers write their files anew, so that what was erased is no longer in them; returns how many tables.
 
-    Each table is locked while it is written, and needs as much free disk as it takes. Call it late and rarely.
+    Each table is locked while it is written, and needs as much free disk as it takes. Call it late and rarely. A server
+    whose role may not do so keeps its write-ahead log.
     Raises: TransientError when a server cannot be reached, or a table cannot be locked.
     """
     with statement() as conn:
-        tables = [str(row[0]) for row in conn.execute(_TABLES).fetchall()]
-        conn.execute("SET statement_timeout = 0")
-        try:
-            for table in tables:
-                conn.execute(f'VACUUM (FULL, ANALYZE) "{table}"')
-        finally:
-            conn.execute("RESET statement_timeout")
+        tables = rewriting.tables(conn)
+        rewriting.log(conn)
     opened.tail.rewrite_files()
-    return len(tables)
+    return tables
 
 
 def receipt(opened: Storage, operation_id: UUID) -> Receipt:
@@ -244,6 +235,7 @@ def receipt(opened: Storage, operation_id: UUID) -> Receipt:
         left,
         erasure.requested_at,
         erasure.finished_at,
+        ids=erasure_check.ids_of(erasure),
     )
 
 

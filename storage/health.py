@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -140,9 +141,14 @@ def compare_objects(blobs: BlobStore) -> Objects:
         names.update(some)
         checked += len(some)
         with connection() as conn:
-            known = {str(row[0]) for row in conn.execute(_BLOBS_KNOWN, (some,)).fetchall()}
+            known = known_objects(conn, some)
         unknown += sum(key not in known and blobs.get(key) is not None for key in some)
     return Objects(checked, unknown, _missing(blobs, names))
+
+
+def known_objects(conn: Connection, keys: Sequence[str]) -> set[str]:
+    """Those of these objects of the blob store that have a row."""
+    return {str(row[0]) for row in conn.execute(_BLOBS_KNOWN, (list(keys),)).fetchall()}
 
 
 def _missing(blobs: BlobStore, names: set[str]) -> int:

@@ -119,13 +119,15 @@ def _erase(
     """Erase records and what was made of them, in one transaction: records first, since whoever moves them locks so too."""
     patience = storage.open().patience
     keys = tier_forget.lock_by_id(conn, place.namespace_id, scope.ids)
+    blobs = tier_forget.blobs_of(conn, place.namespace_id, keys)
     counts = tier_forget.delete_records(conn, keys)
     counts |= tier_forget_interest.erase(conn, [place.bank_id], keys=keys)
     messages = tier_forget_interest.restart_runs(conn, [place.bank_id], patience)
     scrubbed, again = tier_forget_ledgers.scrub(conn, [place.namespace_id], [place.bank_id], keys, patience)
     counts["steps"] = scrubbed
     found = {kind: n for kind, n in counts.items() if n}
-    tier_forget.begin(conn, new.id, scope, [place.bank_id], [place.namespace_id], keys=keys, counts=found)
+    owner = [place.bank_id], [place.namespace_id]
+    tier_forget.begin(conn, new.id, scope, *owner, keys=keys, blobs=blobs, counts=found)
     return counts, [*messages, *again]
 
 

@@ -13,7 +13,7 @@ from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.hashing import digest
-from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.identity import Bank, Namespace, check_names
 from isotherm.pipeline.interest.budget import Budget
 from isotherm.pipeline.interest.context import Block
 from isotherm.pipeline.interest.ranking import Span
@@ -61,6 +61,7 @@ def ingest_session(namespace: Namespace, lines: Sequence[TranscriptLine]) -> Acc
     Args: namespace: of the session, whatever the lines say; lines: 1 to 1,000.
     Raises: RejectedError for input that cannot be stored; TransientError when PostgreSQL cannot be reached.
     """
+    namespace.check()
     if namespace.session is None:
         raise RejectedError("session: interests are read from a session, and this namespace names none")
     storage.open()
@@ -147,9 +148,13 @@ def contradictions(bank: Bank, *, resolved: bool = False, limit: int = 100) -> l
 
 
 def runs(*, agent: str | None = None, tenant: str | None = None, limit: int = 20) -> list[Run]:
-    """The newest runs over sessions, with their stages and what they cost. Raises: RejectedError, TransientError."""
+    """The newest runs over sessions, with their stages and what they cost; for operators: without names those of all.
+
+    Raises: RejectedError, TransientError.
+    """
     if limit < 1:
         raise RejectedError("limit: 1 or more")
+    check_names(tenant=tenant, agent=agent)
     storage.open()
     with connection() as conn:
         return interest_runs.listed(conn, tenant=tenant, agent=agent, limit=limit)

@@ -10,7 +10,7 @@ from typing import Any
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsPinned, RecordsUnpinned, RecordUpdated
-from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.identity import Bank, Namespace, check_names
 from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.policy import Policy
@@ -75,8 +75,9 @@ def list_namespaces(
     """Namespaces of a tenant, or of one of its agents, in order of their names, a page at a time.
 
     Args: tenant: None for those that belong to no tenant; after: the last of the page before; limit: 1 to 1,000.
-    Raises: RejectedError for another limit; TransientError when PostgreSQL cannot be reached.
+    Raises: RejectedError for another limit or a blank name; TransientError when PostgreSQL cannot be reached.
     """
+    check_names(tenant=tenant, agent=agent)
     storage.open()
     if not 1 <= limit <= MAX_IDS:
         raise RejectedError(f"limit: from 1 to {MAX_IDS}")

@@ -11,7 +11,7 @@ from uuid_utils.compat import uuid7
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsImported
-from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.identity import Bank, Namespace, check_names
 from isotherm.pipeline.ports import Redactor
 from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.portable import PortableRecord, write_line
@@ -37,7 +37,7 @@ def export(scope: Namespace | Bank | None, *, tenant: str | None = None, session
 
     Args: scope: one namespace or one bank; None means all banks of `tenant`, which may be None for those that belong to no
     tenant; session: only this one, of a bank or a tenant.
-    Raises: TransientError when a server cannot be reached.
+    Raises: RejectedError for a blank name; TransientError when a server cannot be reached.
     """
     opened = storage.open()
     for namespace in _namespaces(scope, tenant, session):
@@ -53,6 +53,9 @@ def _namespaces(scope: Namespace | Bank | None, tenant: str | None, session: str
         yield scope
         return
     owner, agent = (tenant, None) if scope is None else (scope.tenant, scope.agent)
+    if scope is not None:
+        scope.check()  # an agent that is missing must not mean the whole tenant
+    check_names(tenant=owner, session=session)
     after: Namespace | None = None
     while True:
         with connection() as conn:

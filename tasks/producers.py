@@ -16,7 +16,7 @@ from uuid_utils.compat import uuid7
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError
-from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.identity import Bank, Namespace, check_names
 from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.packing import Packed
@@ -206,7 +206,11 @@ def plan(namespace: Namespace, policy: Policy | None = None) -> MigrationPlan:
 
 
 def set_aside(tenant: str | None, agent: str | None = None, limit: int = 100) -> list[SetAside]:
-    """Records of a tenant that passes leave alone for now, with the reason, the longest waiting first."""
+    """Records of a tenant that passes leave alone for now, with the reason, the longest waiting first.
+
+    Raises: RejectedError for a blank name; TransientError when PostgreSQL cannot be reached.
+    """
+    check_names(tenant=tenant, agent=agent)
     storage.open()
     with connection() as conn:
         return tier_held.listed(conn, tenant=tenant, agent=agent, limit=limit)

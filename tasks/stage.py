@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -24,7 +25,7 @@ from isotherm.pipeline.errors import (
     RejectedError,
     TransientError,
 )
-from isotherm.pipeline.events import Event, StepErrored, StepFailed, StepPostponed
+from isotherm.pipeline.events import DeliveryRefused, Event, StepErrored, StepFailed, StepPostponed
 from isotherm.pipeline.payloads import StepJob
 from isotherm.pipeline.work import StepState, backoff
 from isotherm.storage.postgres import outbox, steps, steps_together
@@ -42,6 +43,10 @@ _GIVE_BACK_PAUSE_S = 0.5
 _REASON_CHARS = 300
 # Steps that go as one with another of their stage: what changed in several of them is done once.
 TOGETHER = 200
+
+
+# The stage whose message is being run: a step of another one is not taken for it.
+_STAGE: ContextVar[str] = ContextVar("stage")
 
 
 class _Runner:
@@ -66,11 +71,15 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
     abstract = True
     typing = False
 
-    def __call__(self, payload: dict[str, Any]) -> dict[str, Any]:
+    def __call__(self, *arguments: Any, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever somebody sent
         """Run the stage for one delivery of its message; answers with the receipt of its step, a few ids and counts.
 
-        Steps that ride along are run one after the other, each as if it had come alone.
+        Steps that ride along are run one after the other, each as if it had come alone. A message that is none of ours is
+        refused and told.
         """
+        if len(arguments) != 1 or more or not isinstance(arguments[0], dict):
+            return self._refuse("a message has one payload")
+        payload: dict[str, Any] = arguments[0]
         receipt = self._deliver(payload)
         if receipt.get("state") == "refused":
             return receipt
@@ -81,6 +90,7 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
 
     def _deliver(self, payload: dict[str, Any]) -> dict[str, Any]:
         begun = time.perf_counter()
+        known = _STAGE.set(self.name)
         try:
             receipt: dict[str, Any] = self.run(payload)
         except AlreadyDoneError as error:
@@ -93,11 +103,15 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
             log.warning("operations.delivery_postponed", stage=self.name, reason=str(error))
             return {"state": "postponed"}
         except RejectedError as error:
-            log.error("operations.delivery_refused", stage=self.name, reason=str(error))  # noqa: TRY400 - no traceback: nothing here is a bug
-            return {"state": "refused"}
+            return self._refuse(str(error))
         finally:
+            _STAGE.reset(known)
             TASK_SECONDS.labels(task=self.name).observe(time.perf_counter() - begun)
         return receipt
+
+    def _refuse(self, reason: str) -> dict[str, Any]:
+        emit(DeliveryRefused(self.name, reason[:_REASON_CHARS]))
+        return {"state": "refused"}
 
 
 Body = Callable[[dict[str, Any]], dict[str, Any]]
@@ -120,7 +134,15 @@ def claimed(payload: dict[str, Any]) -> Iterator[ClaimedStep]:
     job = StepJob.parse(payload)
     chosen = storage.open().settings
     with connection() as conn:
-        step = steps.claim(conn, job.step_id, owner=runner_name(), lease=chosen.lease, cap=chosen.max_attempts)
+        step = steps.claim(
+            conn,
+            job.step_id,
+            job.operation_id,
+            _STAGE.get(),
+            owner=runner_name(),
+            lease=chosen.lease,
+            cap=chosen.max_attempts,
+        )
     structlog.contextvars.bind_contextvars(
         operation_id=str(step.operation_id), namespace_id=step.namespace_id, trace_id=str(step.trace_id)
     )

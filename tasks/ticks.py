@@ -11,9 +11,10 @@ import structlog
 
 from isotherm import storage
 from isotherm.pipeline import stages
-from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.events import (
     BlobsCollected,
+    DeliveryRefused,
     MessagesRelayed,
     PassesRequested,
     RowsPurged,
@@ -54,6 +55,9 @@ def tick(name: str) -> Callable[[Tick], Tick]:
             except TransientError as error:
                 log.warning("tick.postponed", tick=name, reason=str(error))
                 return {"state": "postponed"}
+            except RejectedError as error:
+                emit(DeliveryRefused(name, str(error)))
+                return {"state": "refused"}
             finally:
                 TASK_SECONDS.labels(task=name).observe(time.perf_counter() - begun)
 

@@ -11,7 +11,14 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
 
 # What no erasure reaches; every receipt says so.
-OUTSIDE = ("backups", "archived write-ahead logs", "log files", "model providers")
+OUTSIDE = (
+    "backups and exports",
+    "archived write-ahead logs",
+    "log files",
+    "lines that ingest set aside",
+    "words in the memory of running processes until they end",
+    "model providers",
+)
 
 
 class Level(StrEnum):
@@ -40,23 +47,27 @@ class ErasureScope:
 
     @classmethod
     def of_records(cls, namespace: Namespace, ids: tuple[str, ...]) -> Self:
-        """Records of one namespace."""
+        """Records of one namespace. Raises RejectedError for a blank name."""
+        namespace.check()
         return cls(Level.RECORDS, namespace.tenant, namespace.agent, namespace.session, namespace, ids)
 
     @classmethod
     def of_namespace(cls, namespace: Namespace) -> Self:
-        """One namespace and all that is in it."""
+        """One namespace and all that is in it. Raises RejectedError for a blank name."""
+        namespace.check()
         return cls(Level.NAMESPACE, namespace.tenant, namespace.agent, namespace.session, namespace)
 
     @classmethod
     def of_session(cls, bank: Bank, session: str) -> Self:
         """A session of an agent, in all its scopes and runs. Raises RejectedError for a blank name."""
+        bank.check()
         return cls(Level.SESSION, bank.tenant, bank.agent, clean_name(session, field="session"))
 
     @classmethod
     def of_agent(cls, bank: Bank) -> Self:
-        """All that one agent of a tenant remembers."""
-        return cls(Level.AGENT, bank.tenant, clean_name(bank.agent, field="agent"))
+        """All that one agent of a tenant remembers. Raises RejectedError for a blank name."""
+        bank.check()
+        return cls(Level.AGENT, bank.tenant, bank.agent)
 
     @classmethod
     def of_tenant(cls, tenant: str) -> Self:

@@ -1,6 +1,5 @@
 """What a tier keeps: records as they come in, and as they are stored."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -140,13 +139,14 @@ def importance_for_role(role: str | None) -> float:
 def importance_of(importance: float | None, role: str | None) -> float:
     """Return the importance to store, in [0, 1]: the given one clamped, or by role when None.
 
-    Raises: RejectedError for NaN.
+    Raises: RejectedError for NaN and for what is no number.
     """
     if importance is None:
         return importance_for_role(role)
-    if math.isnan(importance):
+    given: object = importance  # whatever its caller made of it
+    if not isinstance(given, int | float) or given != given:  # noqa: PLR0124 - NaN; a large integer is no float to ask
         raise RejectedError("importance: must be a number")
-    return min(1.0, max(0.0, float(importance)))
+    return float(min(1.0, max(0.0, importance)))  # clamped first: a large integer is no float
 
 
 def searchable_text(content: str, metadata: Mapping[str, Any]) -> str:

@@ -77,6 +77,9 @@ WHERE EXISTS (SELECT 1 FROM interest_mirror AS m WHERE m.bank_id = b.id) ORDER B
 _COUNTS = f"""
 SELECT count(*) FILTER (WHERE d.kind = '' AND NOT d.gone), count(*) FILTER (WHERE d.kind <> '' AND NOT d.gone) {_OF_BANK}"""
 
+_GONE_AND_DUE = """
+SELECT count(*) FROM interest_mirror AS m WHERE m.bank_id = ANY(%(banks)s) AND m.gone AND m.mirrored < m.revision"""
+
 _NUMBERS = ("importance", "confidence", "reliability", "sessions")
 
 
@@ -112,6 +115,12 @@ class Place:
 def graph_of(bank_id: int) -> UUID:
     """The name of a bank's interests in the graph. Ids of banks are never used again, so neither is a name."""
     return uuid5(_GRAPHS, str(bank_id))
+
+
+def gone_and_due(conn: Connection, bank_ids: Sequence[int]) -> int:
+    """How many points and edges of banks are gone, and in the graph still."""
+    row = conn.execute(_GONE_AND_DUE, {"banks": list(bank_ids)}).fetchone()
+    return int(row[0]) if row else 0
 
 
 def changed_banks(conn: Connection, limit: int) -> list[int]:

@@ -25,7 +25,8 @@ SELECT o.id, o.kind, o.state, b.tenant, b.agent, n.session, o.error, o.created_a
 FROM operations AS o JOIN banks AS b ON b.id = o.bank_id LEFT JOIN namespaces AS n ON n.id = o.namespace_id
 LEFT JOIN interest_budgets AS x ON x.operation_id = o.id
 WHERE o.kind = ANY(%(kinds)s) AND (%(id)s::uuid IS NULL OR o.id = %(id)s)
-  AND (%(agent)s::text IS NULL OR b.agent = %(agent)s AND b.tenant IS NOT DISTINCT FROM %(tenant)s)
+  AND (%(agent)s::text IS NULL OR b.agent = %(agent)s)
+  AND (b.tenant IS NOT DISTINCT FROM %(tenant)s::text OR (%(agent)s::text IS NULL AND %(tenant)s::text IS NULL))
 ORDER BY o.id DESC LIMIT %(limit)s"""
 
 # A step's time ends when it does; of an open one it goes on.

@@ -48,7 +48,8 @@ class Place:
 class Scope:
     """What a read may see: one namespace, or a bank with all of its sessions or the listed ones.
 
-    A read without a scope does not exist: neither part set is refused.
+    A read without a scope does not exist: neither part set is refused, and so is a name that is blank or no name, since it
+    must never mean all.
     """
 
     bank: Bank | None = None
@@ -60,6 +61,10 @@ class Scope:
             raise RejectedError("a scope is one namespace or one bank")
         if self.sessions is not None and self.bank is None:
             raise RejectedError("sessions are listed for a bank")
+        owner = self.namespace or self.bank
+        if not isinstance(owner, Namespace | Bank):
+            raise RejectedError("a scope is one namespace or one bank")
+        owner.check()
 
 
 def resolve(namespace: Namespace) -> Place:
@@ -80,12 +85,13 @@ def find(namespace: Namespace, *, again: bool = False) -> Place | None:
     """The ids of a namespace, None when nothing was ever written to it; for reads, which make none.
 
     Args: again: look at the database, whatever this process remembers: another may have erased the namespace.
-    Raises: as `resolve`.
+    Raises: RejectedError for a name that `Namespace.of` refuses; as `resolve` besides.
     """
     if again:
         _PLACES.pop(namespace, None)
     place = _PLACES.get(namespace)
     if place is None:
+        namespace.check()
         values = {f"scope_{name}": value for name, value in columns(namespace).items()}
         with connection() as conn:
             row = conn.execute(_FIND.format(lookup=_namespace_lookup(namespace)), values).fetchone()

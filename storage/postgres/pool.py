@@ -34,6 +34,17 @@ _PASSING = (
 )
 
 
+# What no other try cures, since a value of the call is to blame; some of them are operational errors to the driver.
+_REFUSED = (
+    pg.ProgramLimitExceeded,
+    pg.StatementTooComplex,
+    pg.UntranslatableCharacter,
+    pg.CharacterNotInRepertoire,
+    pg.NumericValueOutOfRange,
+    pg.DatetimeFieldOverflow,
+    pg.InvalidTextRepresentation,
+)
+
 # References to a namespace or a bank, which an erasure may have taken away since their ids were looked up.
 _OWNERS = re.compile(r"_(namespace_id|bank_id|namespace_id_bank_id)_fkey$")
 
@@ -175,6 +186,8 @@ def _translated() -> Iterator[None]:
         yield
     except PoolTimeout as error:
         raise UnavailableError("PostgreSQL cannot be reached") from error
+    except _REFUSED as error:
+        raise RejectedError(f"a value that PostgreSQL cannot store: {type(error).__name__}") from error
     except _PASSING as error:
         _State.used.clear()  # what ended this connection may have ended the others
         raise TransientError(f"PostgreSQL: {type(error).__name__} {error.sqlstate or ''}".rstrip()) from error
@@ -184,8 +197,12 @@ def _translated() -> Iterator[None]:
         for forget in _State.on_erased:
             forget()
         raise ErasedError("what owned these rows was erased meanwhile; the same call begins anew") from error
-    except pg.UntranslatableCharacter as error:
-        raise RejectedError("text with a character that PostgreSQL cannot store") from error
+    except psycopg.DataError as error:
+        if error.sqlstate is not None:
+            raise
+        raise RejectedError("a value that PostgreSQL cannot store") from error  # the driver's own: a NUL, a far date
+    except UnicodeEncodeError:
+        raise RejectedError("text with an unpaired surrogate") from None  # its traceback would show the text
 
 
 def fetch_all(sql: str, params: dict[str, Any] | None = None) -> list[TupleRow]:

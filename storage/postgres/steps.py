@@ -10,7 +10,7 @@ from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
-from isotherm.pipeline.errors import AlreadyDoneError, LostLeaseError, NotReadyError
+from isotherm.pipeline.errors import AlreadyDoneError, LostLeaseError, NotReadyError, RejectedError
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.stages import STAGES
 from isotherm.pipeline.work import StepState
@@ -40,7 +40,7 @@ WITH claimed AS (
     SET state = 'running', token = token + 1, attempts = attempts + 1, owner = %(owner)s,
         lease_until = now() + %(lease)s, started_at = coalesce(started_at, now()),
         last_error = CASE WHEN s.state = 'running' THEN 'runner ' || s.owner || ' was lost' ELSE last_error END
-    WHERE s.id = %(id)s AND s.attempts < %(cap)s
+    WHERE s.id = %(id)s AND s.operation_id = %(operation)s AND s.stage = %(stage)s AND s.attempts < %(cap)s
       AND ((s.state = 'pending' AND s.not_before <= now()) OR (s.state = 'running' AND s.lease_until < now()))
       AND {READY}
     RETURNING s.id, s.operation_id, s.stage, s.unit, s.input, s.attempts, s.token, s.answer, s.waits
@@ -74,7 +74,7 @@ SELECT c.id, c.operation_id, c.stage, c.unit, c.input, c.attempts, c.token, c.an
        o.bank_id, o.namespace_id, o.trace_id
 FROM claimed AS c JOIN operations AS o ON o.id = c.operation_id ORDER BY c.id"""
 
-_STATE = "SELECT state, receipt FROM operation_steps WHERE id = %s"
+_STATE = "SELECT state, receipt, operation_id, stage FROM operation_steps WHERE id = %s"
 
 _RENEW = """
 UPDATE operation_steps SET lease_until = now() + %(lease)s
@@ -195,19 +195,26 @@ def add(
     return [ids[n.stage, n.unit] for n in new]
 
 
-def claim(conn: Connection, step_id: int, *, owner: str, lease: timedelta, cap: int) -> ClaimedStep:
+def claim(
+    conn: Connection, step_id: int, operation_id: UUID, stage: str, *, owner: str, lease: timedelta, cap: int
+) -> ClaimedStep:
     """Take a step for this runner, in a short transaction before any work.
 
-    Args: owner: who runs it, for people; lease: how long it is ours without a renewal; cap: most attempts.
-    Raises: AlreadyDoneError with the stored receipt; NotReadyError when somebody else runs it, it waits, or it is gone.
+    Args: operation_id, stage: what the message says of the step; owner: who runs it, for people; lease: how long it is ours
+    without a renewal; cap: most attempts.
+    Raises: RejectedError when the step is of another operation or stage; AlreadyDoneError with the stored receipt;
+    NotReadyError when somebody else runs it, it waits, or it is gone.
     """
-    row = conn.execute(_CLAIM, {"id": step_id, "owner": owner, "lease": lease, "cap": cap}).fetchone()
+    values = {"id": step_id, "operation": operation_id, "stage": stage, "owner": owner, "lease": lease, "cap": cap}
+    row = conn.execute(_CLAIM, values).fetchone()
     if row is not None:
         return ClaimedStep(*row)
     known = conn.execute(_STATE, (step_id,)).fetchone()
     if known is None:
         raise NotReadyError(f"step {step_id} is gone")
-    state, receipt = known
+    state, receipt, *belongs = known
+    if belongs != [operation_id, stage]:
+        raise RejectedError(f"step {step_id} is not one of stage {stage} of operation {operation_id}")
     if state in {StepState.PENDING, StepState.RUNNING}:
         raise NotReadyError(f"step {step_id} is {state}: owned, waiting or not due")
     raise AlreadyDoneError(step_id, state, receipt)

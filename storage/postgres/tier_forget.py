@@ -18,6 +18,7 @@ from psycopg.types.json import Jsonb
 from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.stages import BRAIN_MIRROR
+from isotherm.pipeline.tier.blobs import owner_prefix
 from isotherm.pipeline.tier.erasure import ErasureScope, Level
 from isotherm.storage.postgres.interest_mirror import graph_of
 from isotherm.storage.postgres.namespaces import Scope, predicate
@@ -49,11 +50,11 @@ _TAKE_BANK_NAMES = f"""
 UPDATE banks SET tenant = {_NAMELESS}, agent = id::text, forgotten_at = now() WHERE id = ANY(%(ids)s)"""
 
 _BEGIN = """
-INSERT INTO erasures (operation_id, level, scope_sha256, bank_ids, namespace_ids, record_keys, graphs, counts)
-VALUES (%(operation)s, %(level)s, %(sha256)s, %(banks)s, %(namespaces)s, %(keys)s, %(graphs)s, %(counts)s)"""
+INSERT INTO erasures (operation_id, level, scope_sha256, bank_ids, namespace_ids, record_keys, graphs, blobs, counts)
+VALUES (%(operation)s, %(level)s, %(sha256)s, %(banks)s, %(namespaces)s, %(keys)s, %(graphs)s, %(blobs)s, %(counts)s)"""
 
 _GET = """
-SELECT operation_id, level, scope_sha256, bank_ids, namespace_ids, record_keys, graphs, counts, requested_at, finished_at
+SELECT operation_id, level, scope_sha256, bank_ids, namespace_ids, record_keys, graphs, blobs, counts, requested_at, finished_at
 FROM erasures WHERE operation_id = %s"""
 
 _COUNT = """
@@ -92,6 +93,8 @@ _LOCK_RECORDS = """
 SELECT key FROM tier_records WHERE namespace_id = ANY(%(namespaces)s)
 ORDER BY namespace_id, id LIMIT %(limit)s FOR UPDATE"""
 _LOCK_BY_ID = "SELECT key FROM tier_records WHERE namespace_id = %(ns)s AND id = ANY(%(ids)s) ORDER BY id FOR UPDATE"
+
+_BLOBS = "SELECT object_key FROM cold_blobs WHERE namespace_id = %(ns)s AND record_key = ANY(%(keys)s) ORDER BY id"
 
 _RECORDS = """
 WITH words AS (
@@ -134,7 +137,8 @@ _NAMES_LEFT = "SELECT id FROM namespaces WHERE id = ANY(%(namespaces)s) ORDER BY
 class Erasure:
     """What was asked to be forgotten, by row ids, and what was erased of it so far.
 
-    Args: scope_sha256: hash of the names; graphs: namespaces in the graph; counts: by kind; finished_at: None until a check
+    Args: scope_sha256: hash of the names; graphs: namespaces in the graph; blobs: keys in the blob store, and what keys began
+        with, which end with a slash; counts: by kind; finished_at: None until a check
         found nothing.
     """
 
@@ -145,6 +149,7 @@ class Erasure:
     namespace_ids: list[int]
     record_keys: list[int]
     graphs: list[UUID]
+    blobs: list[str]
     counts: dict[str, int]
     requested_at: datetime
     finished_at: datetime | None
@@ -182,7 +187,9 @@ def take_names(conn: Connection, operation_id: UUID, scope: ErasureScope) -> lis
         namespace_uuid(Namespace(tenant=f"\x01{operation_id}", scope="", agent=str(i))) for i in sorted(with_objects)
     ]
     graphs += [graph_of(bank_id) for bank_id in banks]  # of the interests
-    begin(conn, operation_id, scope, banks or sorted({int(row[1]) for row in rows}), ids, graphs=[*graphs, *nameless])
+    blobs = [owner_prefix(_named(row[2:])) for row in rows]
+    owners = banks or sorted({int(row[1]) for row in rows})
+    begin(conn, operation_id, scope, owners, ids, graphs=[*graphs, *nameless], blobs=blobs)
     return ids
 
 
@@ -203,6 +210,7 @@ def begin(
     *,
     keys: Sequence[int] = (),
     graphs: Sequence[UUID] = (),
+    blobs: Sequence[str] = (),
     counts: Mapping[str, int] | None = None,
 ) -> None:
     """Note what is to be erased."""
@@ -216,6 +224,7 @@ def begin(
             "namespaces": list(namespace_ids),
             "keys": list(keys),
             "graphs": list(graphs),
+            "blobs": list(blobs),
             "counts": Jsonb(dict(counts or {})),
         },
     )
@@ -263,6 +272,11 @@ def lock_by_id(conn: Connection, namespace_id: int, ids: Sequence[str]) -> list[
     """Lock records of a namespace; returns the keys of those that are there."""
     rows = conn.execute(_LOCK_BY_ID, {"ns": namespace_id, "ids": list(ids)}).fetchall()
     return [int(row[0]) for row in rows]
+
+
+def blobs_of(conn: Connection, namespace_id: int, keys: Sequence[int]) -> list[str]:
+    """Where the bodies of records are in the blob store."""
+    return [str(row[0]) for row in conn.execute(_BLOBS, {"ns": namespace_id, "keys": list(keys)}).fetchall()]
 
 
 def delete_records(conn: Connection, keys: Sequence[int]) -> dict[str, int]:

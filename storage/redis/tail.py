@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -198,10 +198,14 @@ class Tail:
         found = dict(self._client.info("persistence"))
         return {name for name, value in found.items() if value == 1}
 
-    def holds(self, namespace_id: int) -> int:
-        """How many records a tail has copies of."""
+    def holds(self, namespace_id: int, keys: Collection[int] | None = None) -> int:
+        """How many records a tail has copies of; with keys, only of those."""
         with translated():
-            return int(self._client.zcard(self._key(namespace_id, "tail")))
+            if keys is None:
+                return int(self._client.zcard(self._key(namespace_id, "tail")))
+            members = self._client.zrange(self._key(namespace_id, "tail"), 0, -1)
+        wanted = set(keys)
+        return sum(record.key in wanted for record in _records("\n".join(map(_text, members))))
 
     def read(self, namespace_id: int, limit: int) -> tuple[list[TailRecord] | None, str]:
         """The newest `limit` records (at most 200), oldest first; None, with the generation to offer under, on a miss."""

@@ -70,6 +70,15 @@ class Touches:
             pipe.srem(f"{self._prefix}:open", batch.id)
             pipe.execute()
 
+    def holds(self, record_keys: Sequence[int]) -> int:
+        """How many counts there are of these records."""
+        if not record_keys:
+            return 0
+        with translated():
+            names = [f"{self._prefix}:buffer", *self._client.smembers(f"{self._prefix}:open")]
+            found = [self._client.hmget(name, list(map(str, record_keys))) for name in names]
+        return sum(count is not None for counts in found for count in counts)
+
     def forget(self, record_keys: Sequence[int]) -> None:
         """Drop what was counted of records that are gone."""
         if not record_keys:

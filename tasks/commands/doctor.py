@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,15 +13,17 @@ from rich.markup import escape
 
 from isotherm import storage
 from isotherm.pipeline import stages
-from isotherm.pipeline.errors import TransientError
-from isotherm.storage import health, servers
+from isotherm.pipeline.errors import RejectedError, TransientError
+from isotherm.storage import erasure_check, health, servers
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import operations, outbox
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.tier_forget import Erasure
 from isotherm.storage.redis import client as redis_client
 from isotherm.storage.settings import Settings, settings
 from isotherm.tasks import broker
-from isotherm.tasks.commands.output import Exit, JsonFlag, errors_as_sentences, out, print_json, span, table
+from isotherm.tasks.commands.ops import parse_id
+from isotherm.tasks.commands.output import Exit, JsonFlag, errors_as_sentences, out, print_json, ready, span, table
 from isotherm.tasks.processes import Processes
 
 # A due message this old means that no relay runs: beat or every maintenance worker is away.
@@ -48,11 +52,17 @@ def doctor(
     deep: Annotated[
         bool, typer.Option("--deep", help="Also compare every object and every vector's stamp; reads them all.")
     ] = False,
+    erased: Annotated[
+        str | None,
+        typer.Option(
+            help="Look for what was forgotten instead: the id of a forget, or a file with its receipt as JSON."
+        ),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Look at servers, queues and work, say what is wrong and what mends it. Exit code 4 when something is."""
     with errors_as_sentences():
-        findings = examine(settings(), deep=deep)
+        findings = examine(settings(), deep=deep) if erased is None else [_erased(erased)]
         ill = [f for f in findings if not f.well]
         if as_json:
             print_json({"well": not ill, "findings": [asdict(f) for f in findings]})
@@ -167,6 +177,33 @@ def _graphs() -> Iterator[Finding]:
     remedy = "isotherm graph drift compares and repairs now" if found.differing or late else ""
     when = f", the oldest {span(found.oldest_s or 0.0)} ago"
     yield Finding("graphs", not (found.differing or late), text + when, remedy)
+
+
+def _erased(wanted: str) -> Finding:
+    """Look over every table, key and blob for what a receipt says was erased."""
+    opened = storage.open(ready())
+    erasure = _receipt(wanted)
+    left = erasure_check.left(opened, erasure)
+    asked = ", ".join(f"{len(ids)} {kind}" for kind, ids in erasure_check.ids_of(erasure).items())
+    subject = f"erasure {erasure.operation_id}"
+    if not left:
+        return Finding(subject, well=True, text=f"nothing is left; asked for by id: {asked or 'nothing'}")
+    found = ", ".join(f"{n} in {where}" for where, n in sorted(left.items()))
+    remedy = "after a restore: isotherm forget the same again; else wait for it, see isotherm ops show"
+    return Finding(subject, False, f"left: {found}", remedy)
+
+
+def _receipt(wanted: str) -> Erasure:
+    path = Path(wanted)
+    if path.is_file():
+        try:
+            return erasure_check.of_receipt(json.loads(path.read_text(encoding="utf-8")))
+        except ValueError:
+            raise RejectedError("this file is no JSON") from None
+    known = erasure_check.known(parse_id(wanted))
+    if known is None:
+        raise RejectedError("this database knows of no such erasure; give the file of its receipt")
+    return known
 
 
 def _objects() -> Iterator[Finding]:

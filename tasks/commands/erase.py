@@ -105,6 +105,7 @@ def _json(receipt: Receipt) -> dict[str, Any]:
         "level": receipt.level.value,
         "scope_sha256": receipt.scope_sha256,
         "counts": receipt.counts,
+        "ids": receipt.ids,
         "left": receipt.left,
         "requested_at": receipt.requested_at,
         "finished_at": receipt.finished_at,

@@ -190,9 +190,11 @@ def test_lost_leases_and_quiet_steps_are_found_by_their_indexes(filled: str) -> 
 
 def test_a_step_is_claimed_and_ended_by_keys(filled: str) -> None:
     with explained(filled) as conn:
-        row = conn.execute("SELECT id FROM operation_steps WHERE state = 'pending' LIMIT 1").fetchone()
+        row = conn.execute(
+            "SELECT id, operation_id, stage FROM operation_steps WHERE state = 'pending' LIMIT 1"
+        ).fetchone()
         conn.plans.clear()
-        step = steps.claim(conn, row[0], owner="test", lease=timedelta(seconds=9), cap=5)
+        step = steps.claim(conn, *row, owner="test", lease=timedelta(seconds=9), cap=5)
         step.settle(conn, {})
         assert conn.scanned() == set()
 

@@ -10,6 +10,7 @@ from uuid import uuid4
 import numpy as np
 import psycopg
 import pytest
+from erasing import everything, forgotten
 from inprocess import STAGES, drive
 from tiering import LONG, NS, store
 
@@ -48,28 +49,6 @@ FOREIGN = Namespace.of("atlas", "s1", tenant="acme")
 @pytest.fixture
 def dsn(emptied_dsn: str) -> str:
     return emptied_dsn
-
-
-def everything(client: redis.Redis) -> str:
-    """All that is stored anywhere, as one text."""
-    tables = fetch_all("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
-    parts = [str(fetch_all(f'SELECT t::text FROM "{table}" AS t')) for (table,) in tables]
-    for key in client.scan_iter():
-        kind = client.type(key).decode()
-        parts.append(key.decode())
-        parts.append(str({"string": client.get, "hash": client.hgetall, "set": client.smembers,
-                          "list": lambda k: client.lrange(k, 0, -1), "zset": lambda k: client.zrange(k, 0, -1)}[kind](key)))  # fmt: skip
-    return "\n".join(parts)
-
-
-def forgotten(accepted: producers.Accepted) -> Any:
-    drive(accepted.operation_id)
-    done = producers.operation(accepted.operation_id)
-    assert done.state == "done", (done.state, done.error)
-    receipt = producers.forget_receipt(accepted.operation_id)
-    assert receipt.left == {}
-    assert receipt.finished_at is not None
-    return receipt
 
 
 def said(*texts: str, session: str = "s1") -> list[TranscriptLine]:

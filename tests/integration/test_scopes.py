@@ -123,7 +123,9 @@ def test_missing_tenant_is_not_any_tenant(memory: Storage) -> None:
     texts = [remember(free), remember(owned)]
     drive()
     assert (said(free), said(owned)) == ({texts[0]}, {texts[1]})
-    assert (said(Bank(None, "a")), said(Bank("x", "a")), said(Bank("", "a"))) == ({texts[0]}, {texts[1]}, set())
+    assert (said(Bank(None, "a")), said(Bank("x", "a"))) == ({texts[0]}, {texts[1]})
+    with pytest.raises(RejectedError):
+        said(Bank("", "a"))
 
 
 def test_a_scope_is_one_namespace_or_one_bank() -> None:

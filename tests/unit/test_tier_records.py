@@ -153,3 +153,14 @@ def test_messages_that_do_not_parse_are_refused_without_their_values() -> None:
         ChatMessage.parse({"role": "user", "time": "secret", "content": 5, "other": 1})
     assert "secret" not in str(caught.value)
     assert all(field in str(caught.value) for field in ("time", "content", "other"))
+
+
+@pytest.mark.parametrize(("given", "stored"), [(10**400, 1.0), (-(10**400), 0.0), (float("inf"), 1.0), (0.25, 0.25)])
+def test_importance_of_any_size_is_clamped(given: float, stored: float) -> None:
+    assert importance_of(given, None) == stored
+
+
+def test_importance_of_another_type_is_refused() -> None:
+    for wrong in (float("nan"), "0.5", b"x"):
+        with pytest.raises(RejectedError, match="importance"):
+            importance_of(wrong, None)  # type: ignore[arg-type]
