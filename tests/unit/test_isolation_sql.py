@@ -52,6 +52,8 @@ EXCUSED = {
     ("postgres.interest_usage", "operations"): _WORK,
     ("postgres.operations", "operations"): _WORK,
     ("postgres.steps", "operations"): _WORK,
+    ("postgres.steps_together", "operations"): _WORK,
+    ("postgres.tier_reembed", "tier_records"): _TICK,
     ("postgres.tier_forget_ledgers", "operations"): _WORK,
     ("postgres.outbox", "operations"): "the relay: messages of all owners, which hold ids only",
     ("postgres.sweep", "operations"): "the sweeper: work of all owners, by age",
