@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
 .DEFAULT_GOAL := help
-.PHONY: help demo up down test soak lint bench lock clean
+.PHONY: help demo up down test soak overload lint bench lock clean
 
 help: ## Show what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -25,6 +25,9 @@ test: $(VENV)/dev.stamp ## Run the tests
 
 soak: $(VENV)/dev.stamp ## Hurt servers and processes a thousand times while programs write, then compare everything
 	@$(BIN)/python tests/faults/soak.py $(ARGS)
+
+overload: $(VENV)/dev.stamp ## Ask five times what the workers can do, and see what it costs
+	@$(BIN)/python tests/faults/overload.py $(ARGS)
 
 lint: $(VENV)/dev.stamp ## Style, types and the direction of imports
 	@$(BIN)/ruff check .
