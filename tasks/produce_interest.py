@@ -64,8 +64,8 @@ def ingest_session(namespace: Namespace, lines: Sequence[TranscriptLine]) -> Acc
     namespace.check()
     if namespace.session is None:
         raise RejectedError("session: interests are read from a session, and this namespace names none")
-    storage.open()
-    pairs = [(namespace, produce_records.message_record(namespace, line)) for line in lines]
+    most = storage.open().settings.max_content
+    pairs = [(namespace, produce_records.message_record(namespace, line).cleaned(max_bytes=most)) for line in lines]
     said = [part for _, r in pairs for part in (r.id, hashlib.sha256(r.content.encode()).digest())]
     key = digest("session", namespace.key, *said).hex()
     return produce_records.store(pairs, key=key, kind=KIND, also=_begin)

@@ -73,6 +73,7 @@ class EdgeMeta:
             raise LinkArgsError("confidence: a number in [0, 1] is needed")
         return replace(
             self,
+            confidence=None if self.confidence is None else float(self.confidence),
             note=clean_text(self.note, field="note", max_bytes=_NOTE_MAX_BYTES),
             status=clean_text(self.status, field="status", max_bytes=LABEL_MAX_BYTES),
             role=clean_text(self.role, field="role", max_bytes=LABEL_MAX_BYTES),
