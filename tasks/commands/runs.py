@@ -133,9 +133,8 @@ def runs_table(runs: list[Run]) -> RenderableType:
         return "no runs are known; `isotherm ingest` reads sessions"
     rows = [
         (
-            str(run.id),
-            escape(run.agent),
-            escape(run.session or "-"),
+            # Whose it is stands below its id, which is for copying and never broken: both fit a narrow terminal.
+            f"{run.id}\n[dim]{escape(run.agent)} {escape(run.session or '')}[/dim]".rstrip(),
             state(run.state),
             _marks(run),
             *_cost_cells(run.spent),
@@ -143,8 +142,8 @@ def runs_table(runs: list[Run]) -> RenderableType:
         )
         for run in runs
     ]
-    columns = ("run", "agent", "session", "state", "stages", "calls", "tokens", "cost", "time")
-    return table("Runs", columns, rows, right=(5, 6, 7, 8), whole=(0, 3, 4))
+    columns = ("run", "state", "stages", "calls", "tokens", "cost", "time")
+    return table("Runs", columns, rows, right=(3, 4, 5, 6), whole=(0, 1, 2))
 
 
 def run_view(run: Run, failed: list[FailedUnit]) -> RenderableType:

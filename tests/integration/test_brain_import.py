@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -137,7 +138,8 @@ def test_the_command_takes_a_folder_and_names_what_it_left_out(tmp_path: Path, m
     assert row == ("deep/notes.txt",)
     (tmp_path / "deep" / "latin.txt").unlink()
     (tmp_path / "guide.md").write_text("# Kelp guide\n\nKelp grows.")
-    monkeypatch.setattr("isotherm.tasks.commands.import_texts.time.sleep", lambda _: drive())
+    # A clock of the command's own: other threads of this process go on sleeping.
+    monkeypatch.setattr("isotherm.tasks.commands.import_texts.time", SimpleNamespace(sleep=lambda _: drive()))
     code, out = call("import", str(tmp_path), "--json", "--agent", "atlas")
     told = json.loads(out)
     assert (code, told["files"], told["written"], told["removed"], told["unfinished"]) == (0, 2, 0, 1, 0), told
