@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import tenacity
 from kombu.exceptions import ChannelError, OperationalError
 
 from isotherm.pipeline.errors import UnavailableError
 from isotherm.tasks.app import app
+
+
+def _lost() -> tuple[type[BaseException], ...]:
+    """What a broker that is away looks like; each transport has errors of its own besides kombu's."""
+    return (OperationalError, OSError, *app.connection_for_read().connection_errors)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except _lost() as error:
+        raise UnavailableError("the broker cannot be reached") from error
 
 
 def depth(queue: str) -> int:
@@ -16,13 +32,11 @@ def depth(queue: str) -> int:
     Raises: UnavailableError when the broker cannot be reached.
     """
     try:
-        with app.connection_for_read() as connection:
+        with _translated(), app.connection_for_read() as connection:
             connection.ensure_connection(max_retries=1, timeout=3)
             return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
     except ChannelError:
         return 0  # nobody has declared it yet, so it holds nothing
-    except (OperationalError, OSError) as error:
-        raise UnavailableError("the broker cannot be reached") from error
 
 
 def consumers(timeout: float = 1.5) -> dict[str, list[str]]:
@@ -31,10 +45,12 @@ def consumers(timeout: float = 1.5) -> dict[str, list[str]]:
     Args: timeout: seconds to wait for answers.
     Raises: UnavailableError when the broker cannot be reached.
     """
-    try:
-        answers: dict[str, list[dict[str, Any]]] = app.control.inspect(timeout=timeout).active_queues() or {}
-    except (OperationalError, OSError) as error:
-        raise UnavailableError("the broker cannot be reached") from error
+    # A connection kept since the broker was restarted is found dead only by using it; the second one is new.
+    again = tenacity.Retrying(
+        stop=tenacity.stop_after_attempt(2), retry=tenacity.retry_if_exception_type(_lost()), reraise=True
+    )
+    with _translated():
+        answers: dict[str, list[dict[str, Any]]] = again(app.control.inspect(timeout=timeout).active_queues) or {}
     found: dict[str, list[str]] = {}
     for worker, queues in sorted(answers.items()):
         for queue in queues:

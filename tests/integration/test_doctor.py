@@ -18,9 +18,11 @@ from isotherm.storage import health
 from isotherm.storage.models import factory
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.redis import client as redis_client
-from isotherm.tasks import producers
+from isotherm.tasks import broker, producers
 
 if TYPE_CHECKING:
+    import redis
+
     from isotherm.storage.opened import Storage
 
 
@@ -44,6 +46,17 @@ def test_versions_clocks_and_extensions_are_named(memory: Storage) -> None:
     assert all(name in found["database"]["text"] for name in ("migration", "role", "vector 0.8", "pg_trgm"))
     assert found["clocks"]["well"]
     assert "objects" not in found
+
+
+def test_broker_that_dropped_what_this_process_kept_is_asked_anew(memory: Storage, client: redis.Redis) -> None:
+    assert memory
+    assert broker.consumers(timeout=0.2) == {}
+    client.client_kill_filter(_type="normal", skipme=True)
+    assert broker.consumers(timeout=0.2) == {}
+    client.client_kill_filter(_type="normal", skipme=True)
+    client.client_kill_filter(_type="pubsub", skipme=True)
+    assert broker.depth("db") >= 0
+    assert findings()["clocks"]["well"]
 
 
 def test_clock_that_is_far_off_is_a_fault(memory: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
