@@ -26,6 +26,7 @@ from isotherm import __version__
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.storage import servers
 from isotherm.storage.blobs.factory import blob_store
+from isotherm.storage.durable import sync_folder, sync_folders, write_new
 from isotherm.storage.postgres import cold_blobs, migrate, programs, swap
 from isotherm.storage.redis import client as redis_client
 from isotherm.storage.settings import Settings
@@ -33,11 +34,6 @@ from isotherm.storage.settings import Settings
 FORMAT = 1
 _DUMP, _BLOBS, _SUMS, _MANIFEST = "database.dump", "blobs", "SHA256SUMS", "manifest.json"
 _CHUNK = 1024 * 1024
-_TABLES = """
-SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE n.nspname = 'public' AND c.relkind = 'r'"""
-
-
 _EXTENSIONS = """
 SELECT extname FROM pg_extension AS e JOIN pg_namespace AS n ON n.oid = e.extnamespace
 WHERE n.nspname = 'public' ORDER BY extname"""
@@ -92,8 +88,9 @@ def back_up(settings: Settings, folder: Path, progress: Progress) -> Manifest:
         part.mkdir(parents=True, mode=0o700)
         try:
             manifest = _write(settings, part, progress)
+            sync_folder(part)
             part.rename(folder)
-            _sync(folder.parent)
+            sync_folder(folder.parent)
         except BaseException:
             shutil.rmtree(part, ignore_errors=True)
             raise
@@ -106,34 +103,28 @@ def _write(settings: Settings, part: Path, progress: Progress) -> Manifest:
         if not cold_blobs.hold(conn):
             raise RejectedError("another backup of this database runs")
         conn.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        (snapshot, moment, tables) = conn.execute(f"SELECT pg_export_snapshot(), now(), ({_TABLES})").fetchone() or ()
+        (snapshot, moment) = conn.execute("SELECT pg_export_snapshot(), now()").fetchone() or ()
         objects = cold_blobs.live(conn)
         extensions = [str(name) for (name,) in conn.execute(_EXTENSIONS).fetchall()]
         (migration,) = conn.execute("SELECT max(number) FROM schema_migrations").fetchone() or (0,)
         major = conn.info.server_version // 10_000
-        progress.begin("database", int(str(tables)))
+        progress.begin("database", swap.tables(conn))
         dump = programs.program(settings, "pg_dump", major)
-        options = (
-            "--format=custom",
-            "--no-owner",
-            "--no-privileges",
-            "--no-comments",
-            "--schema=public",
-            "--extension=*",
-        )
+        options = ("--format=custom", "--no-owner", "--no-privileges", "--no-comments", "--schema=public")
         programs.run([dump, *options, f"--snapshot={snapshot}", f"--file={part / _DUMP}"], dsn, progress.advance)
         sums = [(_hash(part / _DUMP), _DUMP)]
         progress.begin("objects", len(objects))
         copied = list(_copy(settings, part, [key for key, _ in objects], progress))
     lines = "".join(f"{digest}  {name}\n" for digest, name in [*sums, *[(d, n) for d, n, _ in copied]])
-    _save(part / _SUMS, lines.encode())
+    write_new(part / _SUMS, lines.encode())
     manifest = Manifest(
         format=FORMAT, version=__version__, migration=int(str(migration)), postgres_major=major,
-        extensions=extensions,        created_at=datetime.fromisoformat(str(moment)).astimezone(UTC), dump_bytes=(part / _DUMP).stat().st_size,
+        extensions=extensions,
+        created_at=datetime.fromisoformat(str(moment)).astimezone(UTC), dump_bytes=(part / _DUMP).stat().st_size,
         blobs=len(copied), blob_bytes=sum(size for _, _, size in copied), missing=len(objects) - len(copied),
         sums_sha256=hashlib.sha256(lines.encode()).hexdigest(),
     )  # fmt: skip
-    _save(part / _MANIFEST, json.dumps(asdict(manifest), default=str, indent=2).encode())
+    write_new(part / _MANIFEST, json.dumps(asdict(manifest), default=str, indent=2).encode())
     return manifest
 
 
@@ -146,7 +137,8 @@ def _copy(settings: Settings, part: Path, keys: list[str], progress: Progress) -
             continue
         name = f"{_BLOBS}/{key}"
         (part / name).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _save(part / name, body)
+        write_new(part / name, body)
+        sync_folders((part / name).parent, part)
         yield hashlib.sha256(body).hexdigest(), name, len(body)
 
 
@@ -193,8 +185,7 @@ def restore(settings: Settings, folder: Path, progress: Progress, *, replace: bo
             load = programs.program(settings, "pg_restore", max(major, manifest.postgres_major))
             _put_blobs(settings, folder, progress)
             with swap.successor(conn):
-                (tables,) = _tables_in(conn)
-                progress.begin("database", tables)
+                progress.begin("database", swap.tables(conn, swap.ASIDE))
                 for name in manifest.extensions:
                     conn.execute(sql.SQL("CREATE EXTENSION IF NOT EXISTS {}").format(sql.Identifier(name)))
                 # With its schema named, what is restored is in it, and not the making of the schema itself.
@@ -217,11 +208,6 @@ def _demand_quiet(conn: swap.Plain, *, replace: bool) -> None:
         raise RejectedError("the database holds memory: --replace puts the backup in its place")
     if others := swap.in_use(conn):
         raise RejectedError(f"{others} connections of workers or programs are open: stop them first")
-
-
-def _tables_in(conn: swap.Plain) -> tuple[int]:
-    row = conn.execute(_TABLES.replace("public", "isotherm_replaced")).fetchone()
-    return (int(str(row[0])) if row else 0,)
 
 
 def _put_blobs(settings: Settings, folder: Path, progress: Progress) -> None:
@@ -247,22 +233,6 @@ def _hash(path: Path) -> str:
             digest.update(chunk)
         os.fsync(file.fileno())
     return digest.hexdigest()
-
-
-def _save(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    path.chmod(0o600)
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

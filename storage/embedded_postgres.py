@@ -11,6 +11,7 @@ from typing import Any, LiteralString
 import psycopg
 
 from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.storage.durable import sync_folder
 from isotherm.storage.embedded_binaries import major_of
 from isotherm.storage.embedded_paths import POSTGRES_SOCKET, Place
 from isotherm.storage.embedded_process import (
@@ -160,7 +161,7 @@ class PostgresServer:
             if done.returncode:
                 raise failure("PostgreSQL cannot make its data folder", self.log, done.stdout, since=size(self.log))
             fresh.rename(pgdata)
-            _sync(pgdata.parent)
+            sync_folder(pgdata.parent)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
 
@@ -212,11 +213,3 @@ def _initdb_options(major: int) -> list[str]:
         locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     access = [f"--username={USER}", "--auth-local=trust", "--auth-host=reject"]
     return [*locale, *access, "--encoding=UTF8", "--data-checksums", "--no-instructions"]
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

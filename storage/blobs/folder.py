@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
+from isotherm.storage.durable import sync_folder, sync_folders, write_new
 
 _KEY = re.compile(r"[a-z0-9-]+(/[a-z0-9-]+)*")
 # Cannot be a key: files that are still being written are not objects.
@@ -31,9 +31,9 @@ class FolderBlobs:
         unfinished = path.with_name(f"{uuid4().hex}{_UNFINISHED}")
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write(unfinished, data)
+            write_new(unfinished, data)
             unfinished.replace(path)
-            _sync_folders(path.parent, self._folder)
+            sync_folders(path.parent, self._folder)
         except OSError as error:
             with suppress(OSError):
                 unfinished.unlink()
@@ -54,7 +54,7 @@ class FolderBlobs:
         try:
             path.unlink(missing_ok=True)
             if path.parent.exists():
-                _sync_folder(path.parent)
+                sync_folder(path.parent)
         except OSError as error:
             raise TransientError(f"a blob cannot be removed: {error.strerror}") from error
 
@@ -69,27 +69,3 @@ class FolderBlobs:
         if not _KEY.fullmatch(key):
             raise RejectedError("a blob key has letters, digits, hyphens and slashes only")
         return self._folder / key
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.touch(mode=0o600, exist_ok=False)
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folders(folder: Path, top: Path) -> None:
-    """A new file lasts once its folder does, and a new folder once the one above does."""
-    _sync_folder(folder)
-    while folder != top:
-        folder = folder.parent
-        _sync_folder(folder)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

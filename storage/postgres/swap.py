@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import psycopg
 from psycopg import sql
 
-_ASIDE = "isotherm_replaced"
+ASIDE = "isotherm_replaced"
 # Extensions belong to the database and not to one of its schemas: both the old tables and the new ones need them.
 _MOVE_EXTENSIONS = """
 DO $$ DECLARE e text; BEGIN
@@ -21,6 +21,10 @@ _OTHERS = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'isotherm'"""
 
+_TABLES = """
+SELECT count(*) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relkind = 'r'"""
+
 Plain = psycopg.Connection[tuple[object, ...]]
 
 
@@ -29,6 +33,12 @@ def holds_memory(conn: Plain) -> bool:
     if conn.execute("SELECT to_regclass('public.operations')").fetchone() == (None,):
         return False
     return conn.execute(_ROWS).fetchone() == (True,)
+
+
+def tables(conn: Plain, schema: str = "public") -> int:
+    """How many tables a schema has."""
+    row = conn.execute(_TABLES, (schema,)).fetchone()
+    return int(str(row[0])) if row else 0
 
 
 def in_use(conn: Plain) -> int:
@@ -52,19 +62,19 @@ def successor(conn: Plain) -> Iterator[None]:
         with conn.transaction():
             _put_back(conn)
         raise
-    conn.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(_ASIDE)))
+    conn.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(ASIDE)))
 
 
 def _put_aside(conn: Plain) -> None:
-    conn.execute(sql.SQL("ALTER SCHEMA public RENAME TO {}").format(sql.Identifier(_ASIDE)))
+    conn.execute(sql.SQL("ALTER SCHEMA public RENAME TO {}").format(sql.Identifier(ASIDE)))
     conn.execute("CREATE SCHEMA public")
-    conn.execute(_MOVE_EXTENSIONS.format(source=_ASIDE, target="public").encode())
+    conn.execute(_MOVE_EXTENSIONS.format(source=ASIDE, target="public").encode())
 
 
 def _put_back(conn: Plain) -> None:
-    known = conn.execute("SELECT FROM pg_namespace WHERE nspname = %s", (_ASIDE,)).fetchone()
+    known = conn.execute("SELECT FROM pg_namespace WHERE nspname = %s", (ASIDE,)).fetchone()
     if known is None:
         return
-    conn.execute(_MOVE_EXTENSIONS.format(source="public", target=_ASIDE).encode())
+    conn.execute(_MOVE_EXTENSIONS.format(source="public", target=ASIDE).encode())
     conn.execute("DROP SCHEMA public CASCADE")
-    conn.execute(sql.SQL("ALTER SCHEMA {} RENAME TO public").format(sql.Identifier(_ASIDE)))
+    conn.execute(sql.SQL("ALTER SCHEMA {} RENAME TO public").format(sql.Identifier(ASIDE)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from isotherm.pipeline.errors import UnavailableError
+from isotherm.storage import durable
+from isotherm.storage.durable import sync_folder
 
 
 @contextmanager
@@ -26,10 +27,7 @@ def make_folder(path: Path) -> None:
 
 def write_new(path: Path, data: bytes) -> None:
     """Write a file that is not there, mode 0600, to the disk, and its name in its folder too."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    durable.write_new(path, data)
     sync_folder(path.parent)
 
 
@@ -58,12 +56,3 @@ def remove(path: Path) -> None:
     path.unlink(missing_ok=True)
     if path.parent.exists():
         sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
