@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
 
-from uuid_utils.compat import uuid7
-
-from isotherm import storage
 from isotherm.pipeline import stages
-from isotherm.storage.postgres import brain_names, brain_vectors, brain_write
-from isotherm.storage.postgres.operations import NewOperation
-from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import connection
-from isotherm.tasks.publish import publish_after_commit
+from isotherm.storage.postgres import brain_names, brain_write
+from isotherm.tasks.catching_up import catch_up
 from isotherm.tasks.ticks import tick
 
 KIND = "brain.mention"
@@ -25,14 +18,11 @@ _WAITING = 8
 @tick(stages.BRAIN_UNNAMED)
 def unnamed() -> dict[str, Any]:
     """Ask for the mentions of objects that nobody looked at yet, while the stage keeps up."""
-    opened = storage.open()
-    messages: list[Message] = []
-    with connection() as conn:
-        if brain_vectors.waiting(conn, stages.BRAIN_MENTION, _WAITING) >= _WAITING:
-            return {"objects": 0}
-        taken = brain_names.take_unnamed(conn, _ROWS)
-        for (bank, namespace), ids in taken.items():
-            new = NewOperation(uuid7(), KIND, uuid4(), bank_id=bank, namespace_id=namespace)
-            messages += brain_write.begin_mentions(conn, new, ids, opened.patience)
-    publish_after_commit(messages)
+    taken = catch_up(
+        KIND,
+        stages.BRAIN_MENTION,
+        _WAITING,
+        lambda conn: brain_names.take_unnamed(conn, _ROWS),
+        brain_write.begin_mentions,
+    )
     return {"objects": sum(map(len, taken.values()))}

@@ -62,10 +62,6 @@ WITH stale AS (
 UPDATE brain_objects AS r SET vector = NULL, vector_model = NULL, vector_dim = NULL, vector_state = 'pending'
 FROM taken AS t WHERE r.key = t.key RETURNING r.bank_id, r.namespace_id, r.key"""
 
-_WAITING = """
-SELECT count(*) FROM (
-    SELECT 1 FROM operation_steps WHERE stage = %(stage)s AND state = 'pending' LIMIT %(limit)s) AS bounded"""
-
 _EMBEDDED = """
 SELECT index_sha256 FROM brain_objects
 WHERE namespace_id = %(ns)s AND id = ANY(%(ids)s) AND vector_state = 'done' AND vector_model = %(model)s"""
@@ -137,12 +133,6 @@ def take_stale(conn: Connection, model: str, limit: int) -> dict[tuple[int, int]
     for bank, namespace, key in conn.execute(_TAKE_STALE, {"model": model, "limit": limit}):
         found.setdefault((bank, namespace), []).append(int(key))
     return {place: sorted(keys) for place, keys in sorted(found.items())}
-
-
-def waiting(conn: Connection, stage: str, limit: int) -> int:
-    """How many steps of a stage nobody has claimed yet, up to a limit."""
-    row = conn.execute(_WAITING, {"stage": stage, "limit": limit}).fetchone()
-    return int(row[0]) if row else 0
 
 
 def write_known(

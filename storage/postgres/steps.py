@@ -168,6 +168,11 @@ class ClaimedStep:
         self.receipt = receipt
 
 
+_UNCLAIMED = """
+SELECT count(*) FROM (
+    SELECT 1 FROM operation_steps WHERE stage = %(stage)s AND state = 'pending' LIMIT %(limit)s) AS bounded"""
+
+
 def input_hash(value: dict[str, Any]) -> bytes:
     """SHA-256 of an input, independent of the order of its keys."""
     return digest(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
@@ -285,6 +290,12 @@ def is_late(conn: Connection, step_id: int) -> bool:
     """Whether the time in which a step may wait for others is over."""
     row = conn.execute(_LATE, (step_id,)).fetchone()
     return bool(row[0]) if row else True
+
+
+def unclaimed(conn: Connection, stage: str, limit: int) -> int:
+    """How many steps of a stage nobody has claimed yet, up to a limit."""
+    row = conn.execute(_UNCLAIMED, {"stage": stage, "limit": limit}).fetchone()
+    return int(row[0]) if row else 0
 
 
 def store_answer(conn: Connection, step: ClaimedStep, answer: dict[str, Any]) -> None:

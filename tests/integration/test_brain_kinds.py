@@ -26,7 +26,7 @@ from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.storage.brain import Engine
 from isotherm.storage.brain_kinds import persist_kinds
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import brain_vectors
+from isotherm.storage.postgres import steps
 from isotherm.storage.postgres.brain_kinds import PostgresKinds
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import brain_reembed
@@ -358,7 +358,7 @@ def test_embedding_again_waits_while_the_embedders_are_behind(memory: Storage, m
     put_many(KNOWLEDGE, [new(2, "Moss")])
     monkeypatch.setattr(brain_reembed, "_WAITING", 1)
     with connection() as conn:
-        assert brain_vectors.waiting(conn, "brain.embed", 5) == 1
+        assert steps.unclaimed(conn, "brain.embed", 5) == 1
     assert brain_reembed.reembed() == {"objects": 0}
     settle()
     assert brain_reembed.reembed() == {"objects": 1}
