@@ -154,3 +154,10 @@ def _limit(text: str, field: str, max_bytes: int) -> None:
     size = len(text.encode())
     if size > max_bytes:
         raise RejectedError(f"{field}: {size} bytes, the limit is {max_bytes}")
+
+
+def whole_number(value: object, field: str) -> int:
+    """Return a value that is a whole number. Raises: RejectedError naming the field for any other, such as 1.0."""
+    if not isinstance(value, int):
+        raise RejectedError(f"{field}: a whole number is needed")
+    return value

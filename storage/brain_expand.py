@@ -20,6 +20,7 @@ from isotherm.pipeline.brain.observing import Op, OpObserver, observed
 from isotherm.pipeline.brain.recipes import ExpandRecipe, Recipes
 from isotherm.pipeline.brain.result_sets import Kept, ResultSet, SearchContext, cursor
 from isotherm.pipeline.brain.walk import CALLS, HOPS, NEIGHBORS, Budget, Direction, Neighbor, Walked, trails
+from isotherm.pipeline.clean import whole_number
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.storage import brain_pages
@@ -83,6 +84,11 @@ class Around:
     siblings: int = SIBLINGS
     most_hops: int = HOPS
     strict: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises: RejectedError when hops or limit are no whole number."""
+        whole_number(self.hops, "hops")
+        whole_number(self.limit, "limit")
 
     @property
     def budget(self) -> tuple[Budget, bool]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from isotherm.pipeline import text
+from isotherm.pipeline.clean import whole_number
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Bank
 from isotherm.pipeline.interest.candidates import Status, Vector
@@ -200,7 +201,7 @@ class InterestMemory:
 
 
 def _checked(limit: int) -> int:
-    if not 1 <= limit <= LIMIT_MAX:
+    if not 1 <= whole_number(limit, "limit") <= LIMIT_MAX:
         raise RejectedError(f"limit: from 1 to {LIMIT_MAX}")
     return limit
 

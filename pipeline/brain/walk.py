@@ -8,7 +8,6 @@ from enum import StrEnum
 from typing import Final
 from uuid import UUID
 
-from isotherm.pipeline.brain.errors import InvalidError
 from isotherm.pipeline.brain.links import EdgeKey
 
 HOPS: Final = 4
@@ -48,12 +47,7 @@ class Budget:
     neighbors: int = NEIGHBORS
 
     def clamped(self, most: int = HOPS) -> tuple[Budget, bool]:
-        """The budget with at least one hop and at most `most`, and whether hops were cut.
-
-        Raises: InvalidError when the hops are no whole number.
-        """
-        if not isinstance(self.hops, int):
-            raise InvalidError("hops: a whole number is needed")
+        """The budget with at least one hop and at most `most`, and whether hops were cut."""
         return replace(self, hops=min(max(self.hops, 1), most)), self.hops > most
 
 

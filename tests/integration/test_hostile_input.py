@@ -79,6 +79,8 @@ NUMBERS: dict[str, Callable[[Any], object]] = {
     "limit of search": lambda v: producers.search(NS, "kelp", limit=v),
     "confidence": lambda v: producers.link(NS, ONE, TWO, "near", confidence=v),
     "hops": lambda v: producers.expand(NS, ONE, ["near"], hops=v),
+    "limit of expand": lambda v: producers.expand(NS, ONE, ["near"], limit=v),
+    "limit of find_exact": lambda v: producers.find_exact(NS, "one", limit=v),
     "tokens": lambda v: producers.recall_context(NS, "kelp", tokens=v, touch=False),
 }
 TIMES: dict[str, Callable[[datetime], object]] = {
@@ -134,6 +136,8 @@ def test_any_text_is_stored_whole_or_refused_whole(name: str, value: str) -> Non
 @given(value=ANY_NUMBER)
 @example(10**400)
 @example(math.nan)
+@example(1.0)
+@example(1.5)
 def test_any_number_is_taken_or_refused(name: str, value: float) -> None:
     taken_or_refused(NUMBERS[name], value)
 
