@@ -19,6 +19,7 @@ from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.answers import Recalled
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.tasks import produce_brain, producers
+from isotherm.tasks.commands.inputs import bytes_of
 from isotherm.tasks.commands.output import JsonFlag, clip, err, errors_as_sentences, out, print_json, ready, table
 
 _DEPTH = 50
@@ -60,7 +61,7 @@ def evaluate(
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8-sig").splitlines()
+        return bytes_of(file).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise RejectedError(f"{file.name}: not UTF-8") from None
 
