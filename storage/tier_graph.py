@@ -16,6 +16,7 @@ from isotherm.pipeline import text
 from isotherm.pipeline.brain import graph_rank, mentions
 from isotherm.pipeline.brain.graph_rank import EXPANDED, Neighborhood, Walked
 from isotherm.pipeline.tier import graph_leg
+from isotherm.pipeline.tier.graph_leg import DAMPING
 from isotherm.pipeline.tier.ranking import Scored
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
@@ -56,12 +57,14 @@ def walked(conn: Connection, wanted: Walk, ranked: Sequence[Scored]) -> tuple[li
     graph.read(conn)
     best = [(_record(item.candidate.key), item.parts.semantic) for item in hits if item.candidate.key in seen]
     near, seeds = graph.neighborhood(best)
-    likely = [key for i in near.in_order(near.met(seeds)) if (key := _key(i)) is not None and key not in seen]
+    likely = [key for i in near.in_order(near.met(seeds, DAMPING)) if (key := _key(i)) is not None and key not in seen]
     seen |= wanted.rows(likely[:EXPANDED])
     graph.settle(seen)
     near, seeds = graph.neighborhood(best)
     chances = {
-        key: c for i, c in near.in_order(near.met(seeds)).items() if (key := _key(i)) is not None and key in seen
+        key: c
+        for i, c in near.in_order(near.met(seeds, DAMPING)).items()
+        if (key := _key(i)) is not None and key in seen
     }
     told = Walked(len(seeds), len(graph.meant), len(near.into), near.followed(), len(near.hubs), len(likely) > EXPANDED)
     if not told.edges:

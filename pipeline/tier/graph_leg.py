@@ -11,12 +11,15 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
-from isotherm.pipeline.brain.graph_rank import WEIGHT
 from isotherm.pipeline.tier.ranking import Candidate, Scored, ScoreParts, recency
 from isotherm.pipeline.tier.records import Record
 from isotherm.pipeline.tier.weights import RecallWeights
 
 GRAPH: Final = "graph"
+# From one record to the next are two edges where there is one between objects, so a walk goes on by the root of its chance,
+# and what is left of it on the objects in between is made good for by weight.
+DAMPING: Final = 0.7
+WEIGHT: Final = 24.0
 
 
 def candidate(key: int, record: Record) -> Candidate:
