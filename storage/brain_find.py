@@ -109,7 +109,7 @@ class Finder:
                 words, meaning = brain_search.legs(conn, ns, terms, near, filters, k, hinted=hinted)
                 return {LEXICAL: words} if near is None else {LEXICAL: words, VECTOR: meaning}
 
-            found, hits = self._enough(asked, legs)
+            found, hits = self._enough(asked, legs, len(terms))
             promoted, told = self._walked(conn, asked, promote(_aged(hits, asked), self._config.evidence_n))
         page = self._answer(asked, found, promoted, degraded)
         return replace(page, answer=replace(page.answer, walked=told))
@@ -132,7 +132,7 @@ class Finder:
                     LEXICAL: brain_search.lexical(conn, ns, terms, filters, k, small=small),
                     _ALIKE: brain_exact.alike(conn, ns, query, filters, k),
                 }
-                hits = _raised(_aged(_hits(legs, asked.fusion, self._config.rrf_k), asked), equal)
+                hits = _raised(_aged(_hits(legs, asked.fusion, self._config.rrf_k, len(terms)), asked), equal)
                 legs[_SAME] = Leg(equal)
         return self._answer(asked, legs, promote(hits, self._config.evidence_n), ())
 
@@ -156,12 +156,14 @@ class Finder:
     def _k(self, limit: int) -> int:
         return max(self._config.candidate_k, _PER_WANTED * limit)
 
-    def _enough(self, asked: Asked, ask: Callable[[int], dict[str, Leg]]) -> tuple[dict[str, Leg], list[Hit]]:
+    def _enough(
+        self, asked: Asked, ask: Callable[[int], dict[str, Leg]], words: int
+    ) -> tuple[dict[str, Leg], list[Hit]]:
         """Ask the legs for more until their hits stand for enough objects: a document may have many parts."""
         k = self._k(asked.limit)
         while True:
             legs = ask(k)
-            hits = _hits(legs, asked.fusion, self._config.rrf_k)
+            hits = _hits(legs, asked.fusion, self._config.rrf_k, words)
             objects = {hit.parent_id or hit.id for hit in hits}
             full = [name for name, leg in legs.items() if len(leg.found) >= k]
             if len(objects) >= asked.limit or not full or k >= _MOST_CANDIDATES:
@@ -244,12 +246,15 @@ def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answe
     return with_page(answer, result_set.id, following, has_more=more)
 
 
-def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
-    """Join the legs. For sums every leg scores what another one proposed; ranks are of what a leg proposed itself."""
+def _hits(legs: Legs, fusion: Fusion, rrf_k: int, asked: int) -> list[Hit]:
+    """Join the legs. For sums every leg scores what another one proposed; ranks are of what a leg proposed itself.
+
+    Args: asked: words of the query.
+    """
     shown = {name: (*leg.found, *(leg.others if fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
     rows = {row.key: row for found in shown.values() for row in found}
     ordered = {name: sorted(found, key=lambda row: (-row.score, row.key)) for name, found in shown.items()}
-    ranked = {name: _ranked(name, [(row.key, row.score) for row in found]) for name, found in ordered.items()}
+    ranked = {name: _ranked(name, [(row.key, row.score) for row in found], asked) for name, found in ordered.items()}
     fused = joining.fuse(ranked, fusion, rrf_k=rrf_k)
     return [
         Hit(row.id, row.parent_id, one.score or _LEAST * (1 - place / len(fused)), row.updated_at, one.shares)
@@ -258,8 +263,10 @@ def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
     ]
 
 
-def _ranked(name: str, hits: Sequence[tuple[int, float]]) -> Ranked[int]:
-    return joining.meaning(hits) if name == VECTOR else joining.words(hits)
+def _ranked(name: str, hits: Sequence[tuple[int, float]], asked: int) -> Ranked[int]:
+    if name == VECTOR:
+        return joining.meaning(hits)
+    return joining.words(hits, asked if name == LEXICAL else None)
 
 
 def _aged(hits: Sequence[Hit], asked: Asked) -> list[Hit]:
