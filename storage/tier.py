@@ -100,7 +100,7 @@ class _Seen:
 
 def _newest_first(
     seen: _Seen, query: str, ranked: Sequence[Scored], weights: Mapping[int, float]
-) -> tuple[list[Scored], dict[int, int]]:
+) -> tuple[Sequence[Scored], dict[int, int]]:
     """Compare the best that the query found with each other; see `newest`."""
     best = [item for item in ranked[: newest.LOOKED_AT] if item.parts.is_relevant]
     rows = seen.rows([item.candidate.key for item in best])
@@ -114,11 +114,11 @@ def _newest_first(
     news = [key for key in found if newest.may_renew(rows[key].text)]
     statements = said(news)
     if not any(one.renews for one in statements):
-        return list(ranked), {}
+        return ranked, {}
     statements += said([key for key in found if key not in set(news)])
     pairs = newest.pairs(statements)
     if not pairs:
-        return list(ranked), {}
+        return ranked, {}
     cosines = tier_vectors.between(seen.conn, seen.scope, pairs)
     return newest.newest_first(ranked, newest.alike(statements, pairs, cosines))
 
@@ -238,7 +238,7 @@ class TierMemory:
             quotas = tier_candidates.Quotas(quota, quota, quota)
             span = self._span(conn, scope, query, moment)
             found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near, span)
-            ranked = rank(found.candidates, weights or RecallWeights(), moment, lexical)
+            ranked: Sequence[Scored] = rank(found.candidates, weights or RecallWeights(), moment, lexical)
             seen = _Seen(conn, scope, moment)
             told: Walked | None = None
             if graph and query.strip():
@@ -251,7 +251,7 @@ class TierMemory:
             degraded += away
             chosen = select(ranked, normal)
             rows = seen.rows([s.candidate.key for s in chosen])
-        ids = {s.candidate.key: s.candidate.id for s in ranked}
+        ids = {s.candidate.key: s.candidate.id for s in ranked} if renewed else {}
         items = [
             Recalled(row, s.parts, s.candidate.legs, ids.get(renewed.get(s.candidate.key, -1)), s.candidate.key)
             for s in chosen
@@ -270,7 +270,7 @@ class TierMemory:
         newest_at = tier_recall.newest_at(conn, scope)
         return None if newest_at is None else spans.span_of(query, min(now, newest_at + _A_DAY), self._dates)
 
-    def _reranked(self, query: str, ranked: list[Scored], seen: _Seen) -> tuple[list[Scored], tuple[str, ...]]:
+    def _reranked(self, query: str, ranked: Sequence[Scored], seen: _Seen) -> tuple[Sequence[Scored], tuple[str, ...]]:
         """The best in the order of the reranker, those it leaves out behind; as they were when it is out of reach."""
         try:
             reranker = self._reranker()
