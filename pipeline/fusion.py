@@ -66,12 +66,9 @@ class Fused(Generic[Key]):
     shares: Mapping[str, Share]
 
 
-def words(hits: Sequence[tuple[Key, float]], asked: int | None = None) -> Ranked[Key]:
-    """A leg that goes by shared words: what it leaves out shares none.
-
-    Args: asked: how many words the query has, for scores by BM25; None for scores of another scale.
-    """
-    return Ranked(hits, unit=1.0 if asked is None else telling(max((score for _, score in hits), default=0.0), asked))
+def words(hits: Sequence[tuple[Key, float]], told: float = 1.0) -> Ranked[Key]:
+    """A leg that goes by shared words: what it leaves out shares none. Args: told: what `telling` says of them."""
+    return Ranked(hits, unit=told)
 
 
 def meaning(hits: Sequence[tuple[Key, float]]) -> Ranked[Key]:
@@ -79,9 +76,13 @@ def meaning(hits: Sequence[tuple[Key, float]]) -> Ranked[Key]:
     return Ranked(hits, unit=COSINE_UNIT, is_whole=False)
 
 
-def telling(best: float, asked: int) -> float:
-    """How much of its words' worth a query found, in [0, 1]. Args: best: the largest score by BM25; asked: words of the query."""
-    return min(1.0, max(0.0, best) / (TELLING * max(asked, 1)))
+def telling(best: float, asked: int, whole: float = TELLING) -> float:
+    """How much of what its words could tell a query found, in [0, 1].
+
+    Args: best: what the best text has, each word by how rare it is; asked: words of the query; whole: of each word asked,
+        when all are heard.
+    """
+    return min(1.0, max(0.0, best) / (whole * max(asked, 1)))
 
 
 def peakedness(scores: Collection[float], *, is_whole: bool = True) -> float:
@@ -119,7 +120,7 @@ def fuse(legs: Mapping[str, Ranked[Key]], method: Fusion = Fusion.SCORES, *, rrf
             if method is Fusion.RRF:
                 added = 1 / ((rrf_k if rrf_k > 0 else RRF_K) + rank + 1)
             else:
-                added = heard[name] * max(score, 0.0) / most if most > 0 else 0.0
+                added = heard[name] * (max(score, 0.0) / most) if most > 0 else 0.0
             shares.setdefault(key, {})[name] = Share(score, rank, added)
     found = [Fused(key, sum(share.added for share in each.values()), each) for key, each in shares.items()]
     # Sorting is stable: of equals, the one that an earlier leg found first stays first.

@@ -266,7 +266,8 @@ def _hits(legs: Legs, fusion: Fusion, rrf_k: int, asked: int) -> list[Hit]:
 def _ranked(name: str, hits: Sequence[tuple[int, float]], asked: int) -> Ranked[int]:
     if name == VECTOR:
         return joining.meaning(hits)
-    return joining.words(hits, asked if name == LEXICAL else None)
+    best = max((score for _, score in hits), default=0.0)
+    return joining.words(hits, joining.telling(best, asked) if name == LEXICAL else 1.0)
 
 
 def _aged(hits: Sequence[Hit], asked: Asked) -> list[Hit]:

@@ -21,8 +21,16 @@ Floats = NDArray[np.float64]
 REACH: Final = 2
 _BY_STEP: Final = (0.0, 0.4, 0.25)
 _OF_SESSION: Final = 0.4
+# What the meaning of the turns around it counts beside their words, and how steeply: of cosines, which crowd, only the best
+# tell where the matter was spoken of.
+_AROUND_MEANT: Final = 0.35
+_AROUND_PEAK: Final = 4
+# What the best by words has of each word asked when all of them are heard. Here words count once, so it is less than by BM25.
+TELLING: Final = 1.5
 # What it counts to be of the time that is asked about, of what the best has.
 _OF_TIME: Final = 0.3
+# What it counts that a matching point was learned from it, of what the best has.
+_OF_LEARNED: Final = 0.3
 
 
 class Likened(Protocol):
@@ -54,7 +62,7 @@ class Likened(Protocol):
 
 
 class Likeness(NamedTuple):
-    """How like a query a record is, in [0, 1], and what each leg adds: words, meaning, around, session and time sum to it."""
+    """How like a query a record is, in [0, 1], and what each leg adds: words, meaning, around, session, time and learned sum to it."""
 
     value: float
     shares: Mapping[str, float] = MappingProxyType({})
@@ -64,7 +72,9 @@ class Columns(NamedTuple):
     """Candidates as columns, entry i of each for candidate i: all of them are compared, and few are looked at.
 
     Args: cosine: NaN without a vector; around: of each turn beside a candidate the place of the candidate, the row of the
-        turn, and its distance from 1. The rest is as in `Likened`.
+        turn, and its distance from 1; told: how far words are heard, see `fusion.telling`;
+        learned: how like the query the best point is that was learned from it, in [0, 1], None without any; sums: the session that it
+        is a summary of, None (for all of them) without any. The rest is as in `Likened`.
     """
 
     keys: Sequence[int]
@@ -73,6 +83,9 @@ class Columns(NamedTuple):
     turn_of: Sequence[int | None]
     around: tuple[Sequence[int], Sequence[int], Sequence[int]]
     timely: Sequence[bool]
+    told: float = 1.0
+    learned: Floats | None = None
+    sums: Sequence[int | None] | None = None
 
     @classmethod
     def of(cls, rows: Sequence[Likened]) -> Columns:
@@ -135,7 +148,10 @@ def likenesses(rows: Sequence[Likened] | Columns) -> Likenesses:
     unknown = np.isnan(asked.cosine)
     alike = np.where(unknown, 0.0, np.maximum(0.0, asked.cosine))
     heard = fusion.weights(
-        {"words": fusion.words(_best(asked.overlap)), "meaning": fusion.meaning(_best(asked.cosine[~unknown]))}
+        {
+            "words": fusion.words(_best(asked.overlap), asked.told),
+            "meaning": fusion.meaning(_best(asked.cosine[~unknown])),
+        }
     )
     words, meaning = _of_most(asked.overlap), _of_most(alike)
     shares = {
@@ -143,13 +159,17 @@ def likenesses(rows: Sequence[Likened] | Columns) -> Likenesses:
         "meaning": heard["meaning"] * np.where(unknown, words, meaning),  # unknown: what its vector will say
     }
     own = shares["words"] + shares["meaning"]
-    shares["around"] = heard["words"] * _around(asked, words)
-    shares["session"] = _OF_SESSION * _best_of_session(asked.turn_of, own)
+    beside = heard["words"] * words + heard["meaning"] * _AROUND_MEANT * meaning**_AROUND_PEAK
+    shares["around"] = _around(asked, beside)
+    shares["session"] = _OF_SESSION * _best_of_session(asked, own)
     total = own + shares["around"] + shares["session"]
     shares["time"] = np.where(asked.timely, _OF_TIME * total.max(), 0.0)
-    total = total + shares["time"]
+    total, level = total + shares["time"], max(asked.overlap.max(), alike.max())
+    if asked.learned is not None:
+        shares["learned"] = _OF_LEARNED * (total.max() or 1.0) * _of_most(asked.learned)
+        total, level = total + shares["learned"], max(level, _OF_LEARNED * asked.learned.max())
     most = total.max()
-    factor = max(asked.overlap.max(), alike.max()) / most if most > 0 else 0.0
+    factor = level / most if most > 0 else 0.0
     return Likenesses(factor * total, {leg: factor * parts for leg, parts in shares.items()})
 
 
@@ -163,21 +183,23 @@ def _of_most(scores: Floats) -> Floats:
     return scores / most if most > 0 else np.zeros(len(scores))
 
 
-def _around(asked: Columns, words: Floats) -> Floats:
-    """What the words of the turns around each candidate count for it."""
+def _around(asked: Columns, beside: Floats) -> Floats:
+    """What the turns around each candidate count for it. Args: beside: what each counts for a turn next to it."""
     places, keys, steps = asked.around
     place_of = {key: place for place, key in enumerate(asked.keys)}
     there = np.array([place_of.get(key, -1) for key in keys], np.int64)
     counts = np.array([_BY_STEP[step] if step <= REACH else 0.0 for step in steps], np.float64)
-    known = np.append(words, 0.0)  # the last stands for turns that were not read
-    return np.bincount(np.array(places, np.int64), counts * known[there], len(words)).astype(np.float64)
+    known = np.append(beside, 0.0)  # the last stands for turns that were not read
+    return np.bincount(np.array(places, np.int64), counts * known[there], len(beside)).astype(np.float64)
 
 
-def _best_of_session(turn_of: Sequence[int | None], own: Floats) -> Floats:
-    """For each turn the best of its session, 0 for what is no turn."""
+def _best_of_session(asked: Columns, own: Floats) -> Floats:
+    """For each turn the best of its session or what a summary of it has, 0 for what is no turn."""
     best: dict[int | None, float] = {}
-    for session, value in zip(turn_of, own.tolist(), strict=True):
-        if value > best.get(session, 0.0):
-            best[session] = value
+    values = own.tolist()
+    for sessions in (asked.turn_of, asked.sums or ()):
+        for session, value in zip(sessions, values, strict=False):
+            if value > best.get(session, 0.0):
+                best[session] = value
     best[None] = 0.0
-    return np.array([best.get(session, 0.0) for session in turn_of])
+    return np.array([best.get(session, 0.0) for session in asked.turn_of])

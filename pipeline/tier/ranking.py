@@ -16,6 +16,7 @@ from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 
 RECENCY_HOURS = 168.0
+_FURTHER = ("graph", "learned")  # legs that find a record without its own words or vector
 # Sentence models rate unrelated texts between 0 and 0.2, related ones from about 0.3.
 RELEVANT_COSINE = 0.3
 _SPEC_WORD_BYTES = 2
@@ -90,10 +91,10 @@ class ScoreParts:
 
     @property
     def is_relevant(self) -> bool:
-        """Whether the query found the record, rather than its age: by a word, more than chance likeness, or a walk."""
+        """Whether the query found the record, rather than its age: by a word, more than chance likeness, a walk, or a point."""
         if self.overlap > 0 or (self.cosine is not None and self.cosine >= RELEVANT_COSINE):
             return True
-        return self.shares.get("graph", 0.0) > 0
+        return any(self.shares.get(leg, 0.0) > 0 for leg in _FURTHER)
 
 
 class Scored(NamedTuple):

@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from isotherm.pipeline import text
-from isotherm.pipeline.tier.likeness import REACH, Columns, Floats
+from isotherm.pipeline.fusion import telling
+from isotherm.pipeline.tier.learned import LEARNED
+from isotherm.pipeline.tier.likeness import REACH, TELLING, Columns, Floats
 from isotherm.pipeline.tier.ranking import Candidate, Candidates, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.spans import Span
@@ -103,7 +106,8 @@ _WANTED = """SELECT w.key, array_agg(w.hit) FILTER (WHERE w.hit IS NOT NULL) AS 
            array_agg(w.step) FILTER (WHERE w.hit IS NOT NULL) AS steps
     FROM (SELECT unnest(%(keys)s::bigint[]) AS key, NULL::bigint AS hit, NULL::bigint AS step
           UNION ALL SELECT a.key, a.hit, a.step FROM around AS a) AS w GROUP BY w.key"""
-_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, k.hits, k.steps"
+_TURN = """CASE WHEN r.role IS NOT NULL THEN r.namespace_id END,
+       CASE WHEN r.role IS NULL AND 'summary' = ANY(r.categories) THEN r.namespace_id END, k.hits, k.steps"""
 _PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
        CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
 _NONE_PENDING = "NULL::text, NULL::text"
@@ -136,12 +140,13 @@ def candidates(
     lexical: Lexical = Lexical.RARITY,
     near: Near | None = None,
     span: Span | None = None,
+    learned: Mapping[int, float] = MappingProxyType({}),
 ) -> Found:
     """Records of a scope that some index proposes for a query.
 
     Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg;
     lexical: how words are compared; near: the query as a vector, compared with every candidate that has one;
-    span: the time that is asked about.
+    span: the time that is asked about; learned: row keys that points of interests stand on, with how much these match.
     """
     within, params = predicate(scope)
     values: dict[str, Any] = {
@@ -165,9 +170,11 @@ def candidates(
         with conn.transaction():  # its settings end with it
             proposed.legs["vector"] = tier_vectors.search(conn, near, predicate(scope, "v")[0], values)
     hidden = near is not None and _may_hide(size, len(proposed.legs["vector"]), quotas.vector, is_searched=is_searched)
+    if learned:
+        proposed.legs[LEARNED] = list(learned)
     rows = _read(conn, within, values, near, proposed, quotas.lexical)
     is_backlog = len(proposed.legs["unindexed"]) >= UNINDEXED
-    return Found(_rated(rows, proposed, lexical, span), is_backlog or hidden, proposed.weights)
+    return Found(_rated(rows, proposed, lexical, span, learned), is_backlog or hidden, proposed.weights)
 
 
 @dataclass(slots=True)
@@ -290,14 +297,19 @@ class _Row(NamedTuple):
     given: str | None
     pending: str | None
     turn_of: int | None
+    sums: int | None
     hits: Sequence[int] | None
     steps: Sequence[int] | None
 
 
-def _rated(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: Span | None) -> Candidates:
+def _rated(
+    rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: Span | None, learned: Mapping[int, float]
+) -> Candidates:
     """What was read, as candidates with their likeness by words."""
-    overlap = _overlap(rows, proposed.weights, lexical)
+    weights = proposed.weights
+    overlap = _overlap(rows, weights, lexical)
     timely = [span is not None and span.start <= row.created_at < span.end for row in rows]
+    sums = [row.sums for row in rows]
     beside = [(place, row.hits, row.steps) for place, row in enumerate(rows) if row.hits and row.steps]
     columns = Columns(
         keys=[row.key for row in rows],
@@ -310,6 +322,9 @@ def _rated(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: Sp
             [step for _, _, steps in beside for step in steps],
         ),
         timely=timely,
+        told=telling(overlap.max(initial=0.0) * sum(weights.values()), len(weights), TELLING),
+        learned=np.array([learned.get(row.key, 0.0) for row in rows]) if learned else None,
+        sums=sums if any(sums) else None,
     )
 
     def made(place: int) -> Candidate:
