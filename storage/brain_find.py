@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -25,10 +26,13 @@ from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.fusion import Fusion, Ranked
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
+from isotherm.pipeline.tier import newest
 from isotherm.storage import brain_pages
 from isotherm.storage.brain_graph_leg import Walk, walked
 from isotherm.storage.brain_hints import Hinter, Hints
+from isotherm.storage.brain_newer import Look, newest_first, renewed_by
 from isotherm.storage.postgres import brain_exact, brain_read, brain_search
+from isotherm.storage.postgres.brain_read import Shown
 from isotherm.storage.postgres.brain_search import Found, Leg, Near
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import Connection, connection, reading, statement
@@ -53,7 +57,8 @@ class Asked:
     """A search on its way.
 
     Args: verb: which one, for the snapshot; limit: objects of the page; context: keeps the rest, None when nobody asks;
-        graph: whether to walk from what was found; legs: that are asked.
+        graph: whether to walk from what was found; newest_first: whether newer objects come before what they renew; legs: that
+        are asked.
     """
 
     namespace: Namespace
@@ -67,6 +72,7 @@ class Asked:
     now: datetime
     context: SearchContext | None = None
     graph: bool = False
+    newest_first: bool = False
     legs: frozenset[str] = frozenset({LEXICAL, VECTOR})
 
 
@@ -181,9 +187,27 @@ class Finder:
         truncated = cut or any(leg.truncated for leg in legs.values())
         best = {each.id: each.best for each in promoted}
         with reading() as conn:
-            shown = _results(conn, asked.place.namespace_id, asked.query, kept[: asked.limit], best)
+            if asked.newest_first:
+                kept, shown = self._newest_first(conn, asked, kept, best)
+            else:
+                shown = _results(conn, asked.place.namespace_id, asked.query, kept[: asked.limit], best)
         answer = Answer(shown, (*degraded, *missing), truncated)
         return Page(_kept_for_later(asked, kept, answer), {name: len(leg.found) for name, leg in legs.items()})
+
+    def _newest_first(
+        self, conn: Connection, asked: Asked, kept: list[Kept], best: Mapping[UUID, Hit]
+    ) -> tuple[list[Kept], tuple[Result, ...]]:
+        """All in the order in which newer objects come before what they renew, and those of the page."""
+        ns, most = asked.place.namespace_id, max(asked.limit, newest.LOOKED_AT)
+        # A reranker has the last word over the order.
+        look = Look(ns, asked.query, asked.filters, kept[:most], best, not self._reranker)
+        read = _shown(conn, ns, look.kept, look.asked())
+        looked, moved = newest_first(conn, look, read.also)
+        page = looked[: asked.limit]
+        if any(each.id not in read.objects for each in page if each.id in moved):
+            read = _shown(conn, ns, page)
+        kept = [*looked, *kept[most:]]
+        return kept, _made(conn, ns, asked.query, page, {**best, **moved}, read)
 
     def _reranked(self, asked: Asked, kept: list[Kept]) -> tuple[list[Kept], tuple[str, ...]]:
         """The best objects in the order of the reranker; it may leave some out, and the rest follows as it was."""
@@ -264,21 +288,33 @@ def _results(
     conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit]
 ) -> tuple[Result, ...]:
     """Read objects and evidence again under the namespace; what is gone meanwhile is left out."""
+    return _made(conn, ns, query, kept, best, _shown(conn, ns, kept))
+
+
+def _shown(
+    conn: Connection, ns: int, kept: Sequence[Kept], also: Sequence[tuple[str, Mapping[str, Any]]] = ()
+) -> Shown:
     ids = [part.id for each in kept for part in each.evidence]
-    objects, seen = brain_read.shown(conn, ns, [each.id for each in kept], ids, READ_CHARS)
+    return brain_read.shown(conn, ns, [each.id for each in kept], ids, READ_CHARS, also)
+
+
+def _made(
+    conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit], read: Shown
+) -> tuple[Result, ...]:
     led = brain_pages.relations(conn, ns, kept)
     words = text.words(query)[:_QUERY_TERMS]
     return tuple(
         Result(
-            objects[each.id],
+            read.objects[each.id],
             each.score or 0.0,
             best.get(each.id),
-            _evidence(each, seen, words),
+            _evidence(each, read.parts, words),
             led[each.id],
             brain_pages.depth(each),
+            renewed_by(each),
         )
         for each in kept
-        if each.id in objects and each.id in led
+        if each.id in read.objects and each.id in led
     )
 
 

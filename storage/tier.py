@@ -11,6 +11,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from isotherm.pipeline import text
+from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.pipeline.clean import whole_number
 from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
 from isotherm.pipeline.identity import Namespace
@@ -36,6 +37,7 @@ from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Concluded, Tail, TailRecord
 from isotherm.storage.redis.touches import Touches
+from isotherm.storage.tier_graph import Walk, walked
 
 TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which Redis could not be told about
 
@@ -214,13 +216,15 @@ class TierMemory:
         touch: bool | Touch = Touch.RELEVANT,
         lexical: Lexical = Lexical.RARITY,
         newest_first: bool = True,
+        graph: bool = False,
     ) -> Recall:
         """The records of a scope that matter most for a query, in chronological order.
 
         Writes nothing to the database and asks no chat model; an embedder that fails leaves its vectors out. A query counts
         as an access of what `touch` says, by itself of what it found; a blank query finds the newest and counts nothing.
 
-        Args: newest_first: whether a statement comes before an older one that it renews, see `isotherm.pipeline.tier.newest`.
+        Args: newest_first: whether a statement comes before an older one that it renews, see `isotherm.pipeline.tier.newest`;
+        graph: whether to walk from what was found, see `isotherm.storage.tier_graph`; the answer says what was read.
         Raises: TransientError when PostgreSQL cannot be reached.
         """
         moment = now or datetime.now(UTC)
@@ -236,6 +240,10 @@ class TierMemory:
             found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near, span)
             ranked = rank(found.candidates, weights or RecallWeights(), moment, lexical)
             seen = _Seen(conn, scope, moment)
+            told: Walked | None = None
+            if graph and query.strip():
+                walk = Walk(scope, query, weights or RecallWeights(), moment, tiers, seen.rows)
+                ranked, told = walked(conn, walk, ranked)
             renewed: dict[int, int] = {}
             if newest_first and found.weights and lexical is Lexical.RARITY and newest.asks_for_the_present(query):
                 ranked, renewed = _newest_first(seen, query, ranked, found.weights)
@@ -253,7 +261,7 @@ class TierMemory:
         wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and mode.counts(s.parts)]
         if wanted and query.strip():
             degraded += self._count(wanted)
-        return Recall(tuple(items), degraded, found.truncated)
+        return Recall(tuple(items), degraded, found.truncated, told)
 
     def _span(self, conn: Connection, scope: Scope, query: str, now: datetime) -> Span | None:
         """The time that a query asks about. Where it does not say which May, it is the last one of this memory."""

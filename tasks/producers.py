@@ -146,14 +146,22 @@ def recall(
     weights: RecallWeights | None = None,
     touch: bool | Touch = Touch.RELEVANT,
     newest_first: bool = True,
+    graph: bool = False,
 ) -> Recall:
     """The records of a namespace, or of a bank with all or the listed sessions, that matter most for a query.
 
     Reads in this process: no worker takes part. Args: newest_first: whether a statement comes before an older one that it
-    renews. Raises: TransientError when PostgreSQL cannot be reached.
+    renews; graph: whether to walk from what was found over names that the agent's knowledge has, and over what was learned.
+    Raises: TransientError when PostgreSQL cannot be reached.
     """
     return storage.open().tier.recall(
-        _scope(scope, sessions), query, budget=budget, weights=weights, touch=touch, newest_first=newest_first
+        _scope(scope, sessions),
+        query,
+        budget=budget,
+        weights=weights,
+        touch=touch,
+        newest_first=newest_first,
+        graph=graph,
     )
 
 

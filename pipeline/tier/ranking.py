@@ -87,8 +87,10 @@ class ScoreParts:
 
     @property
     def is_relevant(self) -> bool:
-        """Whether the query found the record, rather than its age: by a word, or by more than chance likeness."""
-        return self.overlap > 0 or (self.cosine is not None and self.cosine >= RELEVANT_COSINE)
+        """Whether the query found the record, rather than its age: by a word, more than chance likeness, or a walk."""
+        if self.overlap > 0 or (self.cosine is not None and self.cosine >= RELEVANT_COSINE):
+            return True
+        return self.shares.get("graph", 0.0) > 0
 
 
 class Scored(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time as clock
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -104,6 +105,9 @@ def recall(
     window: Annotated[
         int, typer.Option("--window", min=0, max=20, help="Turns before and after each hit in that text.")
     ] = 1,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Walk from what is found, over names and what was learned.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Recall what matters for a query, over all sessions of an agent or one; the answer is in order of time."""
@@ -119,7 +123,7 @@ def recall(
             packed = producers.recall_context(scope, query, tokens=context, window=window, limit=limit, touch=touch)
             print_json(_packed_json(packed)) if as_json else show_packed(packed)
             return
-        answer = producers.recall(scope, query, budget=RecallBudget(total=limit), touch=touch)
+        answer = producers.recall(scope, query, budget=RecallBudget(total=limit), touch=touch, graph=graph)
         if as_json:
             print_json(recall_json(answer))
         else:
@@ -131,6 +135,7 @@ def recall_json(answer: Recall) -> dict[str, Any]:
     return {
         "degraded": list(answer.degraded),
         "truncated": answer.truncated,
+        "walked": None if answer.walked is None else asdict(answer.walked),
         "records": [
             {
                 "id": item.record.id,
@@ -205,6 +210,10 @@ def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
             out.print(f"    [dim]said anew in {clip(item.renewed_by, 60)}[/dim]", highlight=False)
     if not answer.items:
         out.print("  nothing is remembered here")
+    if answer.walked is not None:
+        told = answer.walked
+        more = ", as far as a limit let it" if told.truncated else ""
+        out.print(f"  [dim]walked over {told.edges} edges of names and what was learned{more}[/dim]")
     for part in answer.degraded:
         err.print(f"[yellow]without {part}: {_AWAY[part]}[/yellow]")
     if answer.truncated:
