@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -34,7 +35,7 @@ from isotherm.storage.postgres import brain_exact, brain_read, brain_search
 from isotherm.storage.postgres.brain_read import Shown
 from isotherm.storage.postgres.brain_search import Found, Leg, Near
 from isotherm.storage.postgres.namespaces import Place
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import Connection, connection, reading, statement
 
 # Candidates for each object wanted, and how many more when they stand for too few.
 _PER_WANTED = 4
@@ -101,7 +102,7 @@ class Finder:
         hints = Hints() if hinter is None else hinter.objects(asked.query, near, k, asked.filters.kinds)
         degraded += hints.degraded
         terms = text.terms(asked.query, _QUERY_TERMS) if LEXICAL in asked.legs else []
-        with connection() as conn:
+        with _reading(asked.filters) as conn:
             ns, filters = asked.place.namespace_id, asked.filters
             hinted = brain_search.among(conn, ns, filters, hints.objects) if hints.objects else []
 
@@ -138,7 +139,7 @@ class Finder:
 
     def shown(self, place: Place, query: str, kept: Sequence[Kept]) -> tuple[Result, ...]:
         """Kept objects as results; what is gone meanwhile is left out."""
-        with connection() as conn:
+        with reading() as conn:
             return _results(conn, place.namespace_id, query, kept, {})
 
     def _near(self, query: str) -> tuple[Near | None, tuple[str, ...]]:
@@ -187,7 +188,7 @@ class Finder:
         kept, missing = self._reranked(asked, kept)
         truncated = cut or any(leg.truncated for leg in legs.values())
         best = {each.id: each.best for each in promoted}
-        with connection() as conn:
+        with reading() as conn:
             if asked.newest_first:
                 kept, shown = self._newest_first(conn, asked, kept, best)
             else:
@@ -215,7 +216,7 @@ class Finder:
         if not self._reranker or not kept:
             return kept, ()
         top = kept[: self._config.rerank_n]
-        with connection() as conn:
+        with reading() as conn:
             objects = brain_read.by_id(conn, asked.place.namespace_id, [each.id for each in top], content=True)
         given = [objects[each.id] for each in top if each.id in objects]
         try:
@@ -224,6 +225,11 @@ class Finder:
             return kept, (_RERANK,)
         by_id = {each.id: each for each in top}
         return [by_id[i] for i in order] + kept[self._config.rerank_n :], ()
+
+
+def _reading(filters: Filters) -> AbstractContextManager[Connection]:
+    """What filters leave decides on the plan, and nothing else does."""
+    return statement() if filters.narrow else reading()
 
 
 def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answer:
