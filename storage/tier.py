@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -32,6 +32,7 @@ from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, reading, statement
+from isotherm.storage.postgres.tier_recall import Row
 from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Concluded, Tail, TailRecord
@@ -82,17 +83,19 @@ def refresh_tails(
 
 
 class _Seen:
-    """Records of one recall, each read once."""
+    """Records of one recall, each read once. Args: likely: keys of those that will be wanted, read with the first others."""
 
-    def __init__(self, conn: Connection, scope: Scope, now: datetime) -> None:
-        self.conn, self.scope, self._now = conn, scope, now
-        self._rows: dict[int, Record] = {}
+    def __init__(self, conn: Connection, scope: Scope, likely: Iterable[int]) -> None:
+        self.conn, self.scope = conn, scope
+        self._likely = set(likely)
+        self._rows: dict[int, Row] = {}
 
-    def rows(self, keys: Sequence[int]) -> dict[int, Record]:
+    def rows(self, keys: Sequence[int]) -> dict[int, Row]:
         """Records by key; those that are gone meanwhile are left out."""
-        missing = [key for key in keys if key not in self._rows]
-        if missing:
-            self._rows |= tier_recall.records(self.conn, missing, self.scope, self._now)
+        if any(key not in self._rows for key in keys):
+            missing = self._likely.union(keys).difference(self._rows)
+            self._likely.clear()
+            self._rows |= tier_recall.read(self.conn, list(missing), self.scope)
         return {key: self._rows[key] for key in keys if key in self._rows}
 
 
@@ -235,25 +238,29 @@ class TierMemory:
             span = self._span(conn, scope, query, moment)
             found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near, span)
             ranked: Sequence[Scored] = rank(found.candidates, weights or RecallWeights(), moment, lexical)
-            seen = _Seen(conn, scope, moment)
-            renewed: dict[int, int] = {}
+            chosen = select(ranked, normal)
+            seen = _Seen(conn, scope, (s.candidate.key for s in chosen))
+            first, renewed = ranked, dict[int, int]()
             if newest_first and found.weights and lexical is Lexical.RARITY and newest.asks_for_the_present(query):
                 ranked, renewed = _newest_first(seen, query, ranked, found.weights)
             ranked, away = self._reranked(query, ranked, seen)
             degraded += away
-            chosen = select(ranked, normal)
+            if ranked is not first:
+                chosen = select(ranked, normal)
             rows = seen.rows([s.candidate.key for s in chosen])
         ids = {s.candidate.key: s.candidate.id for s in ranked} if renewed else {}
-        items = [
-            Recalled(row, s.parts, s.candidate.legs, ids.get(renewed.get(s.candidate.key, -1)), s.candidate.key)
-            for s in chosen
-            if (row := rows.get(s.candidate.key)) is not None
-        ]
         mode = Touch.of(touch)
         wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and mode.counts(s.parts)]
-        if wanted and query.strip():
-            degraded += self._count(wanted)
-        return Recall(tuple(items), degraded, found.truncated)
+        counting = self._counting(wanted if query.strip() else ())
+        try:
+            items = tuple(
+                Recalled(row.record(moment), s.parts, s.candidate.legs, ids.get(renewed.get(key, -1)), key)
+                for key, s in ((s.candidate.key, s) for s in chosen)
+                if (row := rows.get(key)) is not None
+            )
+        finally:
+            degraded += counting()
+        return Recall(items, degraded, found.truncated)
 
     def _span(self, conn: Connection, scope: Scope, query: str, now: datetime) -> Span | None:
         """The time that a query asks about. Where it does not say which May, it is the last one of this memory."""
@@ -363,12 +370,18 @@ class TierMemory:
         except UnavailableError:
             return  # the answer stands; the next reader fills the tail
 
-    def _count(self, keys: Sequence[int]) -> tuple[str, ...]:
-        try:
-            self._touches.count(keys)
-        except UnavailableError:
-            return ("touches",)
-        return ()
+    def _counting(self, keys: Sequence[int]) -> Callable[[], tuple[str, ...]]:
+        """Count accesses; what it returns has to be called, and says whether that failed."""
+        answered = self._touches.begin(keys)
+
+        def failed() -> tuple[str, ...]:
+            try:
+                answered()
+            except UnavailableError:
+                return ("touches",)
+            return ()
+
+        return failed
 
     def _announce(self, namespace_ids: set[int]) -> dict[int, str | None]:
         return self._announcing(namespace_ids)()
