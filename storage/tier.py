@@ -209,29 +209,33 @@ class TierMemory:
                 conn, scope, query, tiers, quotas, lexical, near, span, of_records(points)
             )
             ranked: Sequence[Scored] = rank(found.candidates, weights or RecallWeights(), moment, lexical)
-            seen = Seen(conn, scope, moment)
+            chosen = select(ranked, normal)
+            seen = Seen(conn, scope, (s.candidate.key for s in chosen))
             told: Walked | None = None
+            first, renewed = ranked, dict[int, int]()
             if graph and query.strip():
                 walk = Walk(scope, query, weights or RecallWeights(), moment, tiers, seen.rows)
                 ranked, told = walked(conn, walk, ranked)
-            renewed: dict[int, int] = {}
             if newest_first and found.weights and lexical is Lexical.RARITY and newest.asks_for_the_present(query):
                 ranked, renewed = put_newest_first(seen, query, ranked, found.weights)
             ranked, away = self._reranked(query, ranked, seen)
             degraded += away
-            chosen = select(ranked, normal)
+            if ranked is not first:
+                chosen = select(ranked, normal)
             rows = seen.rows([s.candidate.key for s in chosen])
         ids = {s.candidate.key: s.candidate.id for s in ranked} if renewed else {}
-        items = [
-            Recalled(row, s.parts, s.candidate.legs, ids.get(renewed.get(s.candidate.key, -1)), s.candidate.key)
-            for s in chosen
-            if (row := rows.get(s.candidate.key)) is not None
-        ]
         mode = Touch.of(touch)
         wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and mode.counts(s.parts)]
-        if wanted and query.strip():
-            degraded += self._count(wanted)
-        return Recall(tuple(items), degraded, found.truncated, told, points)
+        counting = self._counting(wanted if query.strip() else ())
+        try:
+            items = tuple(
+                Recalled(row.record(moment), s.parts, s.candidate.legs, ids.get(renewed.get(key, -1)), key)
+                for key, s in ((s.candidate.key, s) for s in chosen)
+                if (row := rows.get(key)) is not None
+            )
+        finally:
+            degraded += counting()
+        return Recall(items, degraded, found.truncated, told, points)
 
     def _learned(self, scope: Scope, query: str, near: Near | None) -> tuple[tuple[LearnedPoint, ...], tuple[str, ...]]:
         """Points that match, and what the answer must say when interests are out of reach: records still answer."""
@@ -351,12 +355,18 @@ class TierMemory:
         except UnavailableError:
             return  # the answer stands; the next reader fills the tail
 
-    def _count(self, keys: Sequence[int]) -> tuple[str, ...]:
-        try:
-            self._touches.count(keys)
-        except UnavailableError:
-            return ("touches",)
-        return ()
+    def _counting(self, keys: Sequence[int]) -> Callable[[], tuple[str, ...]]:
+        """Count accesses; what it returns has to be called, and says whether that failed."""
+        answered = self._touches.begin(keys)
+
+        def failed() -> tuple[str, ...]:
+            try:
+                answered()
+            except UnavailableError:
+                return ("touches",)
+            return ()
+
+        return failed
 
     def _announce(self, namespace_ids: set[int]) -> dict[int, str | None]:
         return self._announcing(namespace_ids)()

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
 
 from isotherm.pipeline.tier import newest
 from isotherm.pipeline.tier.messages import speaker_of
 from isotherm.pipeline.tier.ranking import Scored
-from isotherm.pipeline.tier.records import Record
 from isotherm.storage.postgres import tier_recall, tier_vectors
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.tier_recall import Row
 
 
 class Seen:
-    """Records of one recall, each read once."""
+    """Records of one recall, each read once. Args: likely: keys of those that will be wanted, read with the first others."""
 
-    def __init__(self, conn: Connection, scope: Scope, now: datetime) -> None:
-        self.conn, self.scope, self._now = conn, scope, now
-        self._rows: dict[int, Record] = {}
+    def __init__(self, conn: Connection, scope: Scope, likely: Iterable[int]) -> None:
+        self.conn, self.scope = conn, scope
+        self._likely = set(likely)
+        self._rows: dict[int, Row] = {}
 
-    def rows(self, keys: Sequence[int]) -> dict[int, Record]:
+    def rows(self, keys: Sequence[int]) -> dict[int, Row]:
         """Records by key; those that are gone meanwhile are left out."""
-        missing = [key for key in keys if key not in self._rows]
-        if missing:
-            self._rows |= tier_recall.records(self.conn, missing, self.scope, self._now)
+        if any(key not in self._rows for key in keys):
+            missing = self._likely.union(keys).difference(self._rows)
+            self._likely.clear()
+            self._rows |= tier_recall.read(self.conn, list(missing), self.scope)
         return {key: self._rows[key] for key in keys if key in self._rows}
 
 

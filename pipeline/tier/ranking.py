@@ -213,8 +213,12 @@ def spec_tokens(text: str) -> frozenset[str]:
 
 def recency(created_at: datetime, now: datetime) -> float:
     """Return exp(-age / 168 h): 1 for now and for the future."""
-    age_hours = max(0.0, (now - created_at).total_seconds() / 3600)
-    return math.exp(-age_hours / RECENCY_HOURS)
+    return _recencies([created_at], now)[0]
+
+
+def _recencies(moments: Iterable[datetime], now: datetime) -> list[float]:
+    ages = ((now - moment).total_seconds() / 3600 for moment in moments)
+    return [math.exp(-age / RECENCY_HOURS) if age > 0 else 1.0 for age in ages]
 
 
 def score(candidate: Candidate, weights: RecallWeights, now: datetime, lexical: Lexical = Lexical.RARITY) -> ScoreParts:
@@ -258,7 +262,7 @@ def rank(
         return Ranking(scored.__getitem__, sorted(range(len(scored)), key=keys.__getitem__))
     asked = candidates if isinstance(candidates, Candidates) else Candidates.of(candidates)
     alike = likenesses(asked.columns)
-    fresh = np.array([recency(moment, now) for moment in asked.created_at], np.float64)
+    fresh = np.array(_recencies(asked.created_at, now), np.float64)
     importance = np.clip(np.array(asked.importance, np.float64), 0.0, 1.0)
     totals = weights.semantic * alike.values + weights.recency * fresh + weights.importance * importance
 
