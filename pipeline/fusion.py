@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 RRF_K: Final = 60
 # The place whose score stands for a leg's field: behind what a reader looks at.
@@ -45,8 +45,7 @@ class Ranked(Generic[Key]):
     is_whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """What one leg says of a hit: its score there, its rank from 0, and what it adds to the fused score."""
 
     score: float
@@ -54,8 +53,7 @@ class Share:
     added: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fused(Generic[Key]):
+class Fused(NamedTuple, Generic[Key]):
     """A hit with its fused score, the sum of what each leg added."""
 
     key: Key
