@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 RRF_K: Final = 60
 # The place whose score stands for a leg's field: well behind what a reader looks at.
@@ -48,8 +48,7 @@ class Ranked(Generic[Key]):
     is_whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """What one leg says of a hit: its score there, its rank from 0, and what it adds to the fused score."""
 
     score: float
@@ -57,8 +56,7 @@ class Share:
     added: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fused(Generic[Key]):
+class Fused(NamedTuple, Generic[Key]):
     """A hit with its fused score, the sum of what each leg added."""
 
     key: Key

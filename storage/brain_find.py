@@ -111,7 +111,7 @@ class Finder:
                 return {LEXICAL: words} if near is None else {LEXICAL: words, VECTOR: meaning}
 
             found, hits = self._enough(asked, legs, len(terms))
-            promoted, told = self._walked(conn, asked, promote(_aged(hits, asked), self._config.evidence_n))
+            promoted, told = self._walked(conn, asked, promote(hits, self._config.evidence_n))
         page = self._answer(asked, found, promoted, degraded)
         return replace(page, answer=replace(page.answer, walked=told))
 
@@ -133,7 +133,7 @@ class Finder:
                     LEXICAL: brain_search.lexical(conn, ns, terms, filters, k, small=small),
                     _ALIKE: brain_exact.alike(conn, ns, query, filters, k),
                 }
-                hits = _raised(_aged(_hits(legs, asked.fusion, self._config.rrf_k, len(terms)), asked), equal)
+                hits = _raised(_hits(legs, asked, self._config.rrf_k, len(terms)), equal)
                 legs[_SAME] = Leg(equal)
         return self._answer(asked, legs, promote(hits, self._config.evidence_n), ())
 
@@ -164,7 +164,7 @@ class Finder:
         k = self._k(asked.limit)
         while True:
             legs = ask(k)
-            hits = _hits(legs, asked.fusion, self._config.rrf_k, words)
+            hits = _hits(legs, asked, self._config.rrf_k, words)
             objects = {hit.parent_id or hit.id for hit in hits}
             full = [name for name, leg in legs.items() if len(leg.found) >= k]
             if len(objects) >= asked.limit or not full or k >= _MOST_CANDIDATES:
@@ -184,10 +184,10 @@ class Finder:
 
     def _answer(self, asked: Asked, legs: Legs, promoted: Sequence[Promoted], degraded: tuple[str, ...]) -> Page:
         cut = len(promoted) > self._config.max_result_set
-        kept = [_kept(each) for each in promoted[: self._config.max_result_set]]
-        kept, missing = self._reranked(asked, kept)
+        first = promoted[: self._most(asked)]
+        kept, missing = self._reranked(asked, [_kept(each) for each in first])
         truncated = cut or any(leg.truncated for leg in legs.values())
-        best = {each.id: each.best for each in promoted}
+        best = {each.id: each.best for each in first}
         with reading() as conn:
             if asked.newest_first:
                 kept, shown = self._newest_first(conn, asked, kept, best)
@@ -196,6 +196,13 @@ class Finder:
         answer = Answer(shown, (*degraded, *missing), truncated)
         return Page(_kept_for_later(asked, kept, answer), {name: len(leg.found) for name, leg in legs.items()})
 
+    def _most(self, asked: Asked) -> int:
+        """How many objects are looked at again: all that later pages may have, or else what may come to this one."""
+        most = self._config.max_result_set
+        if asked.context is not None:
+            return most
+        return min(most, max(asked.limit + 1, newest.LOOKED_AT, self._config.rerank_n if self._reranker else 0))
+
     def _newest_first(
         self, conn: Connection, asked: Asked, kept: list[Kept], best: Mapping[UUID, Hit]
     ) -> tuple[list[Kept], tuple[Result, ...]]:
@@ -203,10 +210,10 @@ class Finder:
         ns, most = asked.place.namespace_id, max(asked.limit, newest.LOOKED_AT)
         # A reranker has the last word over the order.
         look = Look(ns, asked.query, asked.filters, kept[:most], best, not self._reranker)
-        read = _shown(conn, ns, look.kept, look.asked())
+        read = _shown(conn, ns, look.kept[: asked.limit], look.asked())
         looked, moved = newest_first(conn, look, read.also)
         page = looked[: asked.limit]
-        if any(each.id not in read.objects for each in page if each.id in moved):
+        if moved and any(each.id not in read.objects for each in page):
             read = _shown(conn, ns, page)
         kept = [*looked, *kept[most:]]
         return kept, _made(conn, ns, asked.query, page, {**best, **moved}, read)
@@ -252,18 +259,27 @@ def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answe
     return with_page(answer, result_set.id, following, has_more=more)
 
 
-def _hits(legs: Legs, fusion: Fusion, rrf_k: int, asked: int) -> list[Hit]:
-    """Join the legs. For sums every leg scores what another one proposed; ranks are of what a leg proposed itself.
+def _hits(legs: Legs, asked: Asked, rrf_k: int, words: int) -> list[Hit]:
+    """Join the legs, then let age take its part.
 
-    Args: asked: words of the query.
+    For sums every leg scores what another one proposed; ranks are of what a leg proposed itself.
+
+    Args: words: of the query.
     """
-    shown = {name: (*leg.found, *(leg.others if fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
+    shown = {name: (*leg.found, *(leg.others if asked.fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
     rows = {row.key: row for found in shown.values() for row in found}
     ordered = {name: sorted(found, key=lambda row: (-row.score, row.key)) for name, found in shown.items()}
-    ranked = {name: _ranked(name, [(row.key, row.score) for row in found], asked) for name, found in ordered.items()}
-    fused = joining.fuse(ranked, fusion, rrf_k=rrf_k)
+    ranked = {name: _ranked(name, [(row.key, row.score) for row in found], words) for name, found in ordered.items()}
+    fused = joining.fuse(ranked, asked.fusion, rrf_k=rrf_k)
+    aged = asked.decay.apply
     return [
-        Hit(row.id, row.parent_id, one.score or _LEAST * (1 - place / len(fused)), row.updated_at, one.shares)
+        Hit(
+            row.id,
+            row.parent_id,
+            aged(one.score or _LEAST * (1 - place / len(fused)), row.updated_at, asked.now),
+            row.updated_at,
+            one.shares,
+        )
         for place, one in enumerate(fused)
         for row in (rows[one.key],)
     ]
@@ -276,14 +292,10 @@ def _ranked(name: str, hits: Sequence[tuple[int, float]], asked: int) -> Ranked[
     return joining.words(hits, joining.telling(best, asked) if name == LEXICAL else 1.0)
 
 
-def _aged(hits: Sequence[Hit], asked: Asked) -> list[Hit]:
-    return [replace(hit, score=asked.decay.apply(hit.score, hit.updated_at, asked.now)) for hit in hits]
-
-
 def _raised(hits: Sequence[Hit], equal: Sequence[Found]) -> list[Hit]:
     """Hits that are called just so come first, found by the legs or not."""
     called = {row.id for row in equal}
-    raised = [replace(hit, score=hit.score + _EQUAL) if hit.id in called else hit for hit in hits]
+    raised = [hit._replace(score=hit.score + _EQUAL) if hit.id in called else hit for hit in hits]
     known = {hit.id for hit in hits}
     return raised + [Hit(row.id, row.parent_id, _EQUAL, row.updated_at) for row in equal if row.id not in known]
 

@@ -11,7 +11,7 @@ from isotherm.pipeline.brain import graph_rank, mentions
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_rank import EXPANDED, Neighborhood, Walked
-from isotherm.pipeline.brain.promotion import Hit, Promoted
+from isotherm.pipeline.brain.promotion import Hit, Promoted, in_order
 from isotherm.pipeline.fusion import Share
 from isotherm.storage.postgres import brain_names, brain_walk
 from isotherm.storage.postgres.pool import Connection
@@ -102,7 +102,7 @@ def _joined(
         own = share(i, updated_at)
         if own is not None:
             joined.append(Promoted(i, own.added, updated_at, Hit(i, None, own.added, updated_at, {GRAPH: own})))
-    return sorted(joined, key=lambda each: (-each.score, -each.updated_at.timestamp(), each.id.bytes))
+    return in_order(joined)
 
 
 def _raised(each: Promoted, own: Share | None) -> Promoted:

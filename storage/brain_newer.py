@@ -128,4 +128,4 @@ def _hit(look: Look, item: Kept, score: float, met: Mapping[UUID, Any]) -> Hit:
     known = look.best.get(item.id)
     hit = Hit(item.id, None, 0.0, met[item.id][0]) if known is None else known
     added = Share(score, 0, score - (item.score or 0.0))
-    return replace(hit, score=score, shares={**hit.shares, RENEWAL: added})
+    return hit._replace(score=score, shares={**hit.shares, RENEWAL: added})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -154,8 +154,7 @@ SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hns
 _ITERATED = "SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A row that a leg proposes. Higher scores are better, and compare only within their leg.
 
     Args: updated_at: when its source says, else when it was written.
@@ -194,9 +193,9 @@ class Near:
         return int(self.vector.shape[0])
 
     @property
-    def literal(self) -> str:
-        """The vector as SQL reads it."""
-        return HalfVector(self.vector).to_text()
+    def half(self) -> HalfVector:
+        """The vector as PostgreSQL takes it."""
+        return HalfVector(self.vector)
 
 
 def is_small(conn: Connection, namespace_id: int, filters: Filters) -> bool:
@@ -241,7 +240,7 @@ def _likeness(conn: Connection, namespace_id: int, near: Near, keys: Sequence[in
     """Rows by key with their cosine, most alike first; those without a vector of this model are left out."""
     allowed, values = _allowed(namespace_id, Filters())
     allowed += f" AND r.key = ANY(%(keys)s) AND {_OF_MODEL.format(dimension=near.dimension)}"
-    values |= {"model": near.model, "vector": near.literal, "k": len(keys), "keys": list(keys)}
+    values |= {"model": near.model, "vector": near.half, "k": len(keys), "keys": list(keys)}
     rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), {**values, "compared": len(keys)}).fetchall()
     return _alike(rows)
 
@@ -303,7 +302,7 @@ def _scored(conn: Connection, hits: str, values: dict[str, Any], near: Near | No
     cosine = "NULL::float8"
     if near is not None:
         cosine = _COSINE.format(dimension=near.dimension)
-        values = {**values, "model": near.model, "vector": near.literal}
+        values = {**values, "model": near.model, "vector": near.half}
     rows = conn.execute(f"WITH {_SIZE}, {_WORDS}, {hits}{_BM25.format(cosine=cosine)}", values).fetchall()
     found, others = (_rows([r for r in rows if r[0] is not None and r[5] is best]) for best in (True, False))
     alike = sorted(_alike([(*r[:4], r[7]) for r in rows if r[7] is not None]), key=lambda row: (-row.score, row.key))
@@ -326,7 +325,7 @@ def vectors(
         small = is_small(conn, namespace_id, filters)
     allowed, values = _allowed(namespace_id, filters)
     allowed += " AND " + _OF_MODEL.format(dimension=near.dimension)
-    values |= {"model": near.model, "vector": near.literal, "k": k, "compared": EXACT_AT_LAST}
+    values |= {"model": near.model, "vector": near.half, "k": k, "compared": EXACT_AT_LAST}
     if small:
         return _by_nearness(conn.execute(_NEAR_FEW.format(allowed=allowed), values).fetchall())
     if near.dimension not in INDEXED:
