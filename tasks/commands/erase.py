@@ -11,12 +11,12 @@ from rich.markup import escape
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
-from isotherm.storage.forget import Receipt
+from isotherm.storage.forget import Receipt, Rewritten
 from isotherm.tasks import producers
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.commands.memory import Session, Tenant, end_with, wait_for
 from isotherm.tasks.commands.ops import OperationId, parse_id
-from isotherm.tasks.commands.output import Exit, JsonFlag, errors_as_sentences, fail, out, print_json, ready, table
+from isotherm.tasks.commands.output import Exit, JsonFlag, err, errors_as_sentences, fail, out, print_json, ready, table
 
 _WAIT_S = 600.0
 
@@ -53,7 +53,7 @@ def forget(
         _tell(receipt, as_json=as_json)
         end_with(ended)
         if vacuum:
-            producers.rewrite_files()
+            _tell_files(producers.rewrite_files())
 
 
 def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str | None) -> Wanted:
@@ -82,6 +82,17 @@ def forgotten(operation_id: OperationId, *, as_json: JsonFlag = False) -> None:
         _tell(receipt, as_json=as_json)
         if receipt.left:
             raise SystemExit(int(Exit.UNHEALTHY))
+
+
+def _tell_files(written: Rewritten) -> None:
+    if not written.statistics:
+        err.print(
+            "samples of the planner may hold erased values: run --vacuum as a superuser, or as the database's owner"
+        )
+    if not written.log:
+        err.print("the write-ahead log was left as it is: the role may not switch it, or something keeps writing to it")
+    if not (written.statistics and written.log):
+        raise SystemExit(int(Exit.UNHEALTHY))
 
 
 def _tell(receipt: Receipt, *, as_json: bool) -> None:
