@@ -90,10 +90,10 @@ class Neighborhood:
         """How many edges a walk follows."""
         return sum(target not in self.hubs for _, target in self.edges)
 
-    def met(self, seeds: Mapping[str, float]) -> Floats:
+    def met(self, seeds: Mapping[str, float], damping: float = DAMPING) -> Floats:
         """How often a walk from the seeds is at each object, in relation to where it is most.
 
-        Args: seeds: chances that sum to 1. Returns: shape (n,), object by object; all 0 without seeds.
+        Args: seeds: chances that sum to 1; damping: chance to follow an edge instead of beginning again. Returns: shape (n,), object by object; all 0 without seeds.
         Cost: linear in the edges, for each of 12 steps.
         """
         places = [self.place(seed) for seed in seeds]
@@ -115,7 +115,7 @@ class Neighborhood:
         for _ in range(_STEPS):
             moved = np.bincount(there, at[here] * chance, minlength=size)
             # What has no edges begins again.
-            at = (1 - DAMPING) * start + DAMPING * (moved + start * (1 - moved.sum()))
+            at = (1 - damping) * start + damping * (moved + start * (1 - moved.sum()))
         most = at.max(initial=0.0)
         found: Floats = at / most if most > 0 else at
         return found

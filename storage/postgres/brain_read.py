@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from isotherm.pipeline.brain.objects import Object
@@ -72,18 +72,33 @@ class Glimpse:
     properties: Mapping[str, Any]
 
 
+class Shown(NamedTuple):
+    """Objects and parts by id, and the rows of each statement that went along."""
+
+    objects: dict[UUID, Object]
+    parts: dict[UUID, Glimpse]
+    also: tuple[list[Any], ...]
+
+
 def shown(
-    conn: Connection, namespace_id: int, ids: Sequence[UUID], part_ids: Sequence[UUID], chars: int
-) -> tuple[dict[UUID, Object], dict[UUID, Glimpse]]:
+    conn: Connection,
+    namespace_id: int,
+    ids: Sequence[UUID],
+    part_ids: Sequence[UUID],
+    chars: int,
+    also: Sequence[tuple[str, Mapping[str, Any]]] = (),
+) -> Shown:
     """Objects without their content, and parts with the beginning of their text, in one round trip.
 
-    Args: chars: read of each text, at most.
+    Args: chars: read of each text, at most; also: statements that go along, with their parameters.
     """
     with conn.pipeline():
         objects = conn.execute(_BY_ID.format(columns=_SLIM), {"ns": namespace_id, "ids": list(ids)})
         found = conn.execute(_SNIPPETS, {"ns": namespace_id, "ids": list(part_ids), "chars": chars})
+        more = [conn.execute(sql, values) for sql, values in also]
         rows, seen = objects.fetchall(), found.fetchall()
-    return {row[0]: _object(row) for row in rows}, {row[0]: Glimpse(*row[1:]) for row in seen}
+        along = tuple(cursor.fetchall() for cursor in more)
+    return Shown({r[0]: _object(r) for r in rows}, {r[0]: Glimpse(*r[1:]) for r in seen}, along)
 
 
 def _object(row: Sequence[Any]) -> Object:

@@ -21,8 +21,10 @@ from isotherm.storage.postgres.pool import Connection
 CANDIDATE_POSTINGS = 5_000
 # Of the rarest word alone, when it is more frequent than that.
 WORD_POSTINGS = 20_000
-# Up to this many rows every vector is compared, and every word of every row counts.
+# Up to this many rows that filters leave, every vector is compared, and every word of every row counts.
 EXACT = 20_000
+# Up to this many rows of a namespace it takes no longer to compare all than to ask the index.
+EXACT_ALONE = 1_500
 # And up to this many when they are less than half of all rows: what the index shows of them first is not what is nearest.
 EXACT_AMONG_OTHERS = 100_000
 # And up to this many when the index has come to its limit and not to enough of what is allowed.
@@ -144,11 +146,12 @@ _BOUND = """greatest(%(exact)s, least(%(among_others)s,
 _FEW, _MANY = (f"(SELECT n FROM size) {sign} {_BOUND}" for sign in ("<=", ">"))
 
 # The index goes on until enough of what it proposes is allowed, within bounds. The planner does not know how small the
-# namespace's share is, and must not read all of it instead.
+# namespace's share is, and must neither read all of it instead nor, where it is compared, all rows of others too.
 _ITERATE = """
 SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '100', true),
-       set_config('hnsw.max_scan_tuples', '100000', true), set_config('enable_sort', 'off', true)"""
-_ITERATED = "SELECT set_config('enable_sort', 'on', true)"
+       set_config('hnsw.max_scan_tuples', '100000', true), set_config('enable_sort', 'off', true),
+       set_config('enable_seqscan', 'off', true)"""
+_ITERATED = "SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,11 +331,12 @@ def vectors(
         return _by_nearness(conn.execute(_NEAR_FEW.format(allowed=allowed), values).fetchall())
     if near.dimension not in INDEXED:
         return _near_exact(conn, allowed, values)
-    values |= {"exact": EXACT, "among_others": EXACT_AMONG_OTHERS, "unfolded": _UNFOLDED}
-    with conn.pipeline():
+    values |= {"exact": EXACT_ALONE, "among_others": EXACT_AMONG_OTHERS, "unfolded": _UNFOLDED}
+    with conn.pipeline():  # one transaction, or a part of one
         conn.execute(_ITERATE)
         asked = conn.execute(_near(allowed, near.dimension, known=small is not None), values)
-        conn.execute(_ITERATED)
+        if not conn.autocommit:
+            conn.execute(_ITERATED)
         rows = asked.fetchall()
     if len(rows) < k and _is_many(conn, namespace_id, small):
         return _near_exact(conn, allowed, values)
@@ -369,7 +373,7 @@ def _is_many(conn: Connection, namespace_id: int, small: bool | None) -> bool:  
     if small is not None:
         return not small
     row = conn.execute(_DOCUMENTS, {"ns": namespace_id, "unfolded": _UNFOLDED}).fetchone()
-    return row is not None and row[0] > EXACT
+    return row is not None and row[0] > EXACT_ALONE
 
 
 def _alike(rows: Sequence[tuple[Any, ...]]) -> tuple[Found, ...]:

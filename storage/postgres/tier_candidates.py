@@ -10,13 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from isotherm.pipeline import text
-from isotherm.pipeline.tier.likeness import REACH
-from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match, rarity_weight
+from isotherm.pipeline.fusion import telling
+from isotherm.pipeline.tier.learned import LEARNED
+from isotherm.pipeline.tier.likeness import REACH, TELLING, Columns, Floats
+from isotherm.pipeline.tier.ranking import Candidate, Candidates, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.spans import Span
 from isotherm.storage.postgres import arrays, cold_words, tier_vectors
@@ -103,7 +106,8 @@ _WANTED = """SELECT w.key, array_agg(w.hit) FILTER (WHERE w.hit IS NOT NULL) AS 
            array_agg(w.step) FILTER (WHERE w.hit IS NOT NULL) AS steps
     FROM (SELECT unnest(%(keys)s::bigint[]) AS key, NULL::bigint AS hit, NULL::bigint AS step
           UNION ALL SELECT a.key, a.hit, a.step FROM around AS a) AS w GROUP BY w.key"""
-_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, k.hits, k.steps"
+_TURN = """CASE WHEN r.role IS NOT NULL THEN r.namespace_id END,
+       CASE WHEN r.role IS NULL AND 'summary' = ANY(r.categories) THEN r.namespace_id END, k.hits, k.steps"""
 _PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
        CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
 _NONE_PENDING = "NULL::text, NULL::text"
@@ -122,7 +126,7 @@ class Quotas:
 class Found:
     """Candidates, whether a leg stopped at a limit that may have hidden something, and the weights of the query's words."""
 
-    candidates: list[Candidate]
+    candidates: Candidates
     truncated: bool
     weights: Mapping[int, float] = field(default_factory=dict)
 
@@ -136,12 +140,13 @@ def candidates(
     lexical: Lexical = Lexical.RARITY,
     near: Near | None = None,
     span: Span | None = None,
+    learned: Mapping[int, float] = MappingProxyType({}),
 ) -> Found:
     """Records of a scope that some index proposes for a query.
 
     Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg;
     lexical: how words are compared; near: the query as a vector, compared with every candidate that has one;
-    span: the time that is asked about.
+    span: the time that is asked about; learned: row keys that points of interests stand on, with how much these match.
     """
     within, params = predicate(scope)
     values: dict[str, Any] = {
@@ -165,9 +170,11 @@ def candidates(
         with conn.transaction():  # its settings end with it
             proposed.legs["vector"] = tier_vectors.search(conn, near, predicate(scope, "v")[0], values)
     hidden = near is not None and _may_hide(size, len(proposed.legs["vector"]), quotas.vector, is_searched=is_searched)
+    if learned:
+        proposed.legs[LEARNED] = list(learned)
     rows = _read(conn, within, values, near, proposed, quotas.lexical)
     is_backlog = len(proposed.legs["unindexed"]) >= UNINDEXED
-    return Found(_scored(rows, proposed, lexical, span), is_backlog or hidden, proposed.weights)
+    return Found(_rated(rows, proposed, lexical, span, learned), is_backlog or hidden, proposed.weights)
 
 
 @dataclass(slots=True)
@@ -178,14 +185,10 @@ class _Proposed:
     postings: dict[int, Sequence[int]] = field(default_factory=dict)
     weights: dict[int, float] = field(default_factory=dict)
 
-    @property
-    def by_key(self) -> dict[int, list[str]]:
-        """The legs of each key."""
-        found: dict[int, list[str]] = {}
-        for leg, keys in self.legs.items():
-            for key in keys:
-                found.setdefault(key, []).append(leg)
-        return found
+    def legs_of(self, key: int, *, at_all: bool) -> frozenset[str]:
+        """What proposed a key. Args: at_all: whether it stands next to a hit."""
+        found = [leg for leg, keys in self.legs.items() if key in keys]
+        return frozenset([*found, "around"] if at_all else found)
 
 
 def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any], near: Near | None) -> _Proposed:
@@ -294,50 +297,74 @@ class _Row(NamedTuple):
     given: str | None
     pending: str | None
     turn_of: int | None
+    sums: int | None
     hits: Sequence[int] | None
     steps: Sequence[int] | None
 
 
-def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: Span | None) -> list[Candidate]:
-    legs, weights = proposed.by_key, proposed.weights
-    sizes, shared = _words_of(rows, weights)
-    counted = [sizes[key] for key, terms in shared.items() if terms]
-    typical = sum(counted) / len(counted) if counted else 1.0
-    whole = sum(weights.values())
-    found = []
-    none, at_all = frozenset[str](), frozenset({"around"})
-    for row in rows:
-        terms = shared[row.key]
-        if lexical is Lexical.RARITY:
-            overlap = rarity_match(sum(weights[term] for term in terms), whole, sizes[row.key], typical)
-        else:
-            overlap = len(terms) / max(sizes[row.key], len(weights), 1)
-        around = tuple(zip(row.hits or (), row.steps or (), strict=True))
-        found.append(
-            Candidate(
-                row.key,
-                row.id,
-                Tier.from_rank(row.tier),
-                row.created_at,
-                row.importance,
-                overlap,
-                row.cosine,
-                (frozenset(legs[row.key]) if row.key in legs else none) | (at_all if around else none),
-                row.turn_of,
-                around,
-                span is not None and span.start <= row.created_at < span.end,
-            )
+def _rated(
+    rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: Span | None, learned: Mapping[int, float]
+) -> Candidates:
+    """What was read, as candidates with their likeness by words."""
+    weights = proposed.weights
+    overlap = _overlap(rows, weights, lexical)
+    timely = [span is not None and span.start <= row.created_at < span.end for row in rows]
+    sums = [row.sums for row in rows]
+    beside = [(place, row.hits, row.steps) for place, row in enumerate(rows) if row.hits and row.steps]
+    columns = Columns(
+        keys=[row.key for row in rows],
+        overlap=overlap,
+        cosine=np.clip(np.array([row.cosine for row in rows], np.float64), -1.0, 1.0),  # None is NaN
+        turn_of=[row.turn_of for row in rows],
+        around=(
+            [place for place, hits, _ in beside for _ in hits],
+            [hit for _, hits, _ in beside for hit in hits],
+            [step for _, _, steps in beside for step in steps],
+        ),
+        timely=timely,
+        told=telling(overlap.max(initial=0.0) * sum(weights.values()), len(weights), TELLING),
+        learned=np.array([learned.get(row.key, 0.0) for row in rows]) if learned else None,
+        sums=sums if any(sums) else None,
+    )
+
+    def made(place: int) -> Candidate:
+        row, cosine = rows[place], columns.cosine[place]
+        return Candidate(
+            row.key,
+            row.id,
+            Tier.from_rank(row.tier),
+            row.created_at,
+            row.importance,
+            float(overlap[place]),
+            None if np.isnan(cosine) else float(cosine),
+            proposed.legs_of(row.key, at_all=bool(row.hits)),
+            row.turn_of,
+            tuple(zip(row.hits or (), row.steps or (), strict=True)),
+            timely[place],
         )
-    return found
+
+    moments, importance = [row.created_at for row in rows], [row.importance for row in rows]
+    return Candidates(columns, [row.id for row in rows], moments, importance, made)
 
 
-def _words_of(rows: Sequence[_Row], weights: Mapping[int, float]) -> tuple[dict[int, int], dict[int, Sequence[int]]]:
+def _overlap(rows: Sequence[_Row], weights: Mapping[int, float], lexical: Lexical) -> Floats:
+    """How like the query each record is by its words, from 0 to 1."""
+    sizes, shared = _words_of(rows, weights)
+    if lexical is Lexical.OVERLAP:
+        return np.array([len(own) / max(size, len(weights), 1) for own, size in zip(shared, sizes, strict=True)])
+    counts = np.array(sizes, np.int64)
+    held = np.array([len(own) for own in shared], np.int64)
+    each = [weights[term] for own in shared for term in own]
+    sums = np.bincount(np.repeat(np.arange(len(rows)), held), each, len(rows)).astype(np.float64)
+    typical = float(counts[held > 0].mean()) if each else 1.0
+    return rarity_match(sums, sum(weights.values()), counts, typical)
+
+
+def _words_of(rows: Sequence[_Row], weights: Mapping[int, float]) -> tuple[list[int], list[Sequence[int]]]:
     """How many words each record has, and which of the query's; those of unindexed records are split here."""
-    sizes: dict[int, int] = {}
-    shared: dict[int, Sequence[int]] = {}
-    for row in rows:
-        sizes[row.key], shared[row.key] = row.size, row.shared
+    sizes, shared = [row.size for row in rows], [row.shared for row in rows]
+    for place, row in enumerate(rows):
         if row.pending is not None:
             own = frozenset(text.terms(found_by(row.given, row.pending)))
-            sizes[row.key], shared[row.key] = len(own), sorted(own & weights.keys())
+            sizes[place], shared[place] = len(own), sorted(own & weights.keys())
     return sizes, shared

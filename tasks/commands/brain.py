@@ -219,13 +219,16 @@ def search(
     graph: Annotated[
         bool | None, typer.Option("--graph/--no-graph", help="Walk over edges from what is found and named, too.")
     ] = None,
+    newest: Annotated[
+        bool, typer.Option("--newest/--no-newest", help="What is newer comes before what it renews.")
+    ] = True,
     as_json: JsonFlag = False,
 ) -> None:
     """Search the knowledge base by words and by meaning; a part stands for its document and is shown as evidence."""
     with errors_as_sentences():
         storage.open(ready())
         namespace = produce_brain.knowledge(agent, tenant=tenant)
-        answer = produce_brain.search(namespace, query, limit=limit, kinds=kind or (), graph=graph)
+        answer = produce_brain.search(namespace, query, limit=limit, kinds=kind or (), graph=graph, newest_first=newest)
         if as_json:
             print_json({"namespace": namespace_uuid(namespace), **answer_json(answer)})
         else:
@@ -253,6 +256,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "revision": found.revision,
         "updated_at": found.updated_at,
         "score": result.score,
+        "renewed_by": result.renewed_by,
         "legs": {
             name: {"score": share.score, "rank": share.rank, "added": share.added}
             for name, share in result.shares.items()
@@ -278,6 +282,8 @@ def show_answer(query: str, answer: Answer) -> None:
         for each in result.evidence:
             head = f"[dim]{clip(each.title, 60)}:[/dim] " if each.title else ""
             out.print(Padding(head + clip(each.snippet, 200), (0, 0, 0, 9)), highlight=False)
+        if result.renewed_by is not None:
+            out.print(f"         [dim]newer: {result.renewed_by}[/dim]", highlight=False)
     if answer.walked is not None:
         told = answer.walked
         more = ", cut short" if told.truncated else ""

@@ -19,7 +19,7 @@ def scored(*overlaps: float) -> list[Scored]:
         Candidate(n, f"r{n}", Tier.HOT, NOW - timedelta(days=100 - n), 0.5, overlap)
         for n, overlap in enumerate(overlaps)
     ]
-    return rank(rows, RecallWeights(semantic=1, recency=0, importance=0), NOW)
+    return list(rank(rows, RecallWeights(semantic=1, recency=0, importance=0), NOW))
 
 
 def keys(items: list[Scored]) -> list[int]:
