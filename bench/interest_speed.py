@@ -23,7 +23,7 @@ from stub_model import DIMENSION, StubModel, stub_model
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.interest import s2
 from isotherm.pipeline.interest.candidates import Candidate, Point
-from isotherm.pipeline.interest.pairs import relate_by_rules
+from isotherm.pipeline.interest.pairs import contradict_by_rules, relate_by_rules
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.postgres import interest_history, interest_near
 from isotherm.storage.postgres.pool import connection, fetch_all
@@ -168,7 +168,7 @@ def _clustered(bank_id: int, points: list[Point]) -> int:
         found, links = interest_decide.touched_history(
             points, {}, lambda some: interest_history.near(conn, bank_id, some, _MODEL)
         )
-    s2.cluster(points, found, relate_by_rules, known=links, proposed=())
+    s2.cluster(points, found, relate_by_rules, known=links, proposed=(), contradict=contradict_by_rules)
     return len(found)
 
 

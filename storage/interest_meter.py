@@ -12,7 +12,7 @@ from isotherm.pipeline.interest.budget import Budget, Prices, Spent, estimated
 from isotherm.pipeline.ports import AnswerT, ChatModel, Question
 from isotherm.storage.models.usage import Usage, collected
 from isotherm.storage.postgres import interest_usage
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.pool import statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Meter:
         Raises: BudgetSpentError; TransientError.
         """
         tokens = _tokens_of(question)
-        with connection() as conn:
+        with statement() as conn:
             budget = interest_usage.granted(conn, self.operation_id) or self.budget
             if budget == Budget():
                 return
@@ -48,7 +48,7 @@ class Meter:
 
     def count(self, spent: Spent) -> None:
         """Add what a question came to. Raises: TransientError."""
-        with connection() as conn:
+        with statement() as conn:
             interest_usage.add(conn, self.operation_id, self.stage, self.unit, self.model, spent)
 
 

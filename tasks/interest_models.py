@@ -19,19 +19,23 @@ from isotherm.storage.interest_copies import RememberingChat, RememberingEmbedde
 from isotherm.storage.interest_meter import Meter, MeteredChat
 from isotherm.storage.models import factory
 from isotherm.storage.models.keyphrases import CountingKeyphrases
-from isotherm.storage.postgres import interest_copies
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres import interest_copies, interest_usage
+from isotherm.storage.postgres.pool import statement
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """The models of a run. Without a chat model the rules do its work; without an embedder names and rules alone count."""
+    """The models of a run. Without a chat model the rules do its work; without an embedder names and rules alone count.
+
+    Args: parallel: questions that a step may have under way at a time.
+    """
 
     chat: ChatModel | None
     embedder: Embedder | None
     redactor: Redactor
+    parallel: int = 1
 
     @classmethod
     def of(cls, settings: Settings, step: ClaimedStep | None = None) -> Readers:
@@ -41,15 +45,19 @@ class Readers:
         Raises: RejectedError naming the settings that are missing.
         """
         chat, embedder = factory.chat_model(settings), factory.embedder(settings)
+        parallel = 1
         if step is not None and step.bank_id is not None and (chat or embedder):
-            with connection() as conn:
+            with statement() as conn:
                 erasures = interest_copies.erasures(conn, step.bank_id)
+                budget = interest_usage.granted(conn, step.operation_id) or _budget(settings)
+            # Where money is counted, the next question waits until the one before is paid.
+            parallel = settings.chat_parallel if budget == Budget() else 1
             if chat is not None:
                 model = settings.chat_model or ""
                 metered = MeteredChat(chat, _meter(settings, step, model))
                 chat = RememberingChat(metered, step.bank_id, model, erasures)
             embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id, erasures)
-        return cls(chat, embedder, factory.redactor(settings))
+        return cls(chat, embedder, factory.redactor(settings), parallel)
 
     def extract(self, window: Window) -> tuple[list[Candidate], StoodIn | None]:
         """The candidates of a window, secrets taken out, and why they are not the model's, if they are not.
@@ -126,8 +134,11 @@ class Readers:
 
 def _meter(settings: Settings, step: ClaimedStep, model: str) -> Meter:
     prices = Prices(settings.chat_input_price, settings.chat_output_price)
-    budget = Budget(settings.run_tokens, settings.run_money)
-    return Meter(step.operation_id, step.stage, step.unit, model, prices, budget)
+    return Meter(step.operation_id, step.stage, step.unit, model, prices, _budget(settings))
+
+
+def _budget(settings: Settings) -> Budget:
+    return Budget(settings.run_tokens, settings.run_money)
 
 
 def _why(error: RejectedError) -> StoodIn:

@@ -96,6 +96,17 @@ def relate_by_rules(left: Side, right: Side, cosine: float | None) -> Relation:
     return _by_likeness(left, right, cosine)
 
 
+def contradict_by_rules(left: Side, right: Side) -> bool:
+    """Whether `relate_by_rules` finds a contradiction. Never raises.
+
+    Most pairs of a session have nothing to do with each other, and cost next to nothing here.
+    """
+    if _JUDGE.contradiction(_statement(left), _statement(right)) is not None:
+        return True
+    bare = not (left.reason or right.reason)
+    return not bare and _JUDGE.contradiction(Statement(left.topic), Statement(right.topic)) is not None
+
+
 _JUDGE = RuleJudge()
 
 

@@ -51,13 +51,26 @@ class RuleJudge:
     def judge(self, left: Statement, right: Statement) -> Judgement:
         """Judge two statements. Never raises; the cost is linear in their words for each pair of their clauses."""
         one, other = read(left), read(right)
-        if one.spelling == other.spelling or (one.topic and (one.topic, one.reason) == (other.topic, other.reason)):
+        if _exact(one, other):
             return Judgement(Verdict.SAME, "exact")
-        for name, rule in _CONTRADICTIONS if _may_contradict(one, other) else ():
-            evidence = rule(one, other)
-            if evidence is not None:
-                return Judgement(Verdict.CONTRADICTS, name, evidence)
-        return _sameness(one, other)
+        return _contradiction(one, other) or _sameness(one, other)
+
+    def contradiction(self, left: Statement, right: Statement) -> Judgement | None:
+        """The judgement where it is a contradiction, None for everything else. Never raises."""
+        one, other = read(left), read(right)
+        return None if _exact(one, other) else _contradiction(one, other)
+
+
+def _exact(one: Reading, other: Reading) -> bool:
+    return one.spelling == other.spelling or bool(one.topic and (one.topic, one.reason) == (other.topic, other.reason))
+
+
+def _contradiction(one: Reading, other: Reading) -> Judgement | None:
+    for name, rule in _CONTRADICTIONS if _may_contradict(one, other) else ():
+        evidence = rule(one, other)
+        if evidence is not None:
+            return Judgement(Verdict.CONTRADICTS, name, evidence)
+    return None
 
 
 def _may_contradict(one: Reading, other: Reading) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.interest.candidates import Action, FinalPoint
@@ -137,8 +138,8 @@ class PlanWriter:
         """Write all of it; a plan that was written before changes nothing."""
         new = [p for p in plan.points if p.action is Action.CREATE]
         more = [p for p in plan.points if p.action is Action.UPDATE]
-        for point in new:
-            self._conn.execute(_INSERT, {**self._words(point), **self._birth(point)})
+        with self._conn.cursor() as cursor:
+            cursor.executemany(_INSERT, [{**self._words(point), **self._birth(point)} for point in new])
         reworded = {p.id for p in more if self._change(p)}
         changed = [*new, *(p for p in more if p.rewrite and p.id in reworded)]
         counted = self._evidence(plan.points)
@@ -197,20 +198,20 @@ class PlanWriter:
 
     def _evidence(self, points: Sequence[FinalPoint]) -> set[UUID]:
         """Add what was said; returns the points that were said once more."""
-        grown = set()
-        for point in points:
-            for source in point.candidate.sources:
-                values = {
-                    **self._ids, "point": point.id, "namespace": source.namespace_id, "key": source.record_key,
-                    "record": source.record_id, "turn": source.turn, "start": source.start, "end": source.end,
-                    "statement": source.statement, "at": source.at,
-                }  # fmt: skip
-                row = self._conn.execute(_EVIDENCE, values).fetchone()
-                if row is not None:
-                    grown.add(point.id)
-                    self._said.setdefault(point.id, []).append(int(row[0]))
-        count(self._conn, self._ids["bank"], list(grown))
-        return grown
+        said = [(point.id, source) for point in points for source in point.candidate.sources]
+        values = [
+            {
+                **self._ids, "point": point, "namespace": source.namespace_id, "key": source.record_key,
+                "record": source.record_id, "turn": source.turn, "start": source.start, "end": source.end,
+                "statement": source.statement, "at": source.at,
+            }
+            for point, source in said
+        ]  # fmt: skip
+        for (point, _), row in zip(said, _each(self._conn, _EVIDENCE, values), strict=True):
+            if row is not None:
+                self._said.setdefault(point, []).append(int(row[0]))
+        count(self._conn, self._ids["bank"], list(self._said))
+        return set(self._said)
 
     def _archive(self, ids: Sequence[UUID]) -> list[UUID]:
         return [row[0] for row in self._conn.execute(_ARCHIVE, {**self._ids, "ids": list(ids)}).fetchall()]
@@ -246,12 +247,14 @@ class PlanWriter:
         entries += [(t.left, "contradict", {"with": str(t.right), "rule": t.rule}) for t in tensions]
         shown_edges = _Shown([*((e, "add") for e in edges), *((e, "remove") for e in gone_edges)])
         merged = {p.id: p for p in points if p.action is Action.UPDATE}
+        values = []
         for point, action, detail in entries:
             mine = shown_edges.of(point)
             shown = {**detail, "edges": mine} if mine else detail
-            entry = log(self._conn, point, action, shown, **self._ids)
-            if action == "update" and point in merged:
-                self._merge(entry, merged[point])
+            values.append({**self._ids, "point": point, "action": action, "detail": Jsonb(shown)})
+        for (point, action, _), row in zip(entries, _each(self._conn, _LOG, values), strict=True):
+            if action == "update" and point in merged and row is not None:
+                self._merge(int(row[0]), merged[point])
 
     def _merge(self, entry: int, point: FinalPoint) -> None:
         words = point.candidate
@@ -276,9 +279,25 @@ def log(
 
 def count(conn: Connection, bank_id: int, ids: Sequence[UUID]) -> None:
     """Count again in how many sessions points were said, and when."""
-    for point_id, _, sessions, first, last in conn.execute(_COUNTED, {"bank": bank_id, "ids": list(ids)}).fetchall():
-        values = {"id": point_id, "sessions": sessions, "first": first, "last": last}
-        conn.execute(_SEEN, {**values, "reliability": reliability(sessions)})
+    rows = conn.execute(_COUNTED, {"bank": bank_id, "ids": list(ids)}).fetchall()
+    values = [
+        {"id": point_id, "sessions": sessions, "first": first, "last": last, "reliability": reliability(sessions)}
+        for point_id, _, sessions, first, last in rows
+    ]
+    with conn.cursor() as cursor:
+        cursor.executemany(_SEEN, values)
+
+
+def _each(conn: Connection, sql: str, values: Sequence[dict[str, Any]]) -> list[TupleRow | None]:
+    """Run a statement for each of many values, in one round trip; returns the row that each gave, None for none."""
+    if not values:
+        return []
+    with conn.cursor() as cursor:
+        cursor.executemany(sql, values, returning=True)
+        found = [cursor.fetchone()]
+        while cursor.nextset():
+            found.append(cursor.fetchone())
+        return found
 
 
 def stand(conn: Connection, bank_id: int, ids: Sequence[UUID]) -> None:
