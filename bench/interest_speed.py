@@ -23,7 +23,7 @@ from stub_model import DIMENSION, StubModel, stub_model
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.interest import s2
 from isotherm.pipeline.interest.candidates import Candidate, Point
-from isotherm.pipeline.interest.pairs import contradict_by_rules, relate_by_rules
+from isotherm.pipeline.interest.pairs import contradictions_by_rules, relate_by_rules
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.postgres import interest_history, interest_near
 from isotherm.storage.postgres.pool import connection, fetch_all
@@ -121,7 +121,7 @@ def _one(stub: StubModel, number: int) -> tuple[float, Mapping[str, int]]:
             TranscriptLine(2 * turn + 2, agent, "s", None, "assistant", "Noted.", at + timedelta(minutes=turn))
         )
     operation_id = produce_interest.ingest_session(Namespace.of(agent, "s"), lines).operation_id
-    wait_until(lambda: producers.operation(operation_id).state in _ENDED, 120, "a run")
+    wait_until(lambda: producers.operation(operation_id).state in _ENDED, 120, "a run", 0.05)
     if producers.operation(operation_id).state != "done":
         raise RuntimeError(f"the run ended as {producers.operation(operation_id).state}")
     [(seconds,)] = fetch_all(_STAGES, {"id": operation_id})
@@ -168,7 +168,7 @@ def _clustered(bank_id: int, points: list[Point]) -> int:
         found, links = interest_decide.touched_history(
             points, {}, lambda some: interest_history.near(conn, bank_id, some, _MODEL)
         )
-    s2.cluster(points, found, relate_by_rules, known=links, proposed=(), contradict=contradict_by_rules)
+    s2.cluster(points, found, relate_by_rules, known=links, proposed=(), contradicting=contradictions_by_rules)
     return len(found)
 
 

@@ -18,7 +18,7 @@ from isotherm.pipeline.events import InterestsPersisted, PointsClustered, UnitsA
 from isotherm.pipeline.interest import codec, s2, v1_2, v1_3
 from isotherm.pipeline.interest.budget import StoodIn
 from isotherm.pipeline.interest.candidates import HistPoint, Outcome, Point, Status, Vector
-from isotherm.pipeline.interest.pairs import contradict_by_rules, relate_by_rules
+from isotherm.pipeline.interest.pairs import contradictions_by_rules, relate_by_rules
 from isotherm.pipeline.interest.s2 import ClusterResult, Component
 from isotherm.pipeline.interest.v1_2 import Unit
 from isotherm.storage.postgres import (
@@ -75,7 +75,9 @@ def cluster(payload: Json) -> Json:
                 return _without(interest_history.near(conn, bank_of(step), some, judged.model), waiting)
 
             history, links = touched_history(new, stated, near)
-        found = s2.cluster(new, history, relate_by_rules, known=links, proposed=(), contradict=contradict_by_rules)
+        found = s2.cluster(
+            new, history, relate_by_rules, known=links, proposed=(), contradicting=contradictions_by_rules
+        )
         counts = {"points": len(points), "known": len(points) - len(new), "components": len(found.components)}
         counts |= {"queues": len(found.queues), "isolated": len(found.isolated)}
         unjudged = [place for place, (_, is_judged) in enumerate(kept) if not is_judged]

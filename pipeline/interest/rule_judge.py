@@ -53,12 +53,12 @@ class RuleJudge:
         one, other = read(left), read(right)
         if _exact(one, other):
             return Judgement(Verdict.SAME, "exact")
-        return _contradiction(one, other) or _sameness(one, other)
+        found = _contradiction(one, other) if _may_contradict(one, other) else None
+        return found or _sameness(one, other)
 
-    def contradiction(self, left: Statement, right: Statement) -> Judgement | None:
-        """The judgement where it is a contradiction, None for everything else. Never raises."""
-        one, other = read(left), read(right)
-        return None if _exact(one, other) else _contradiction(one, other)
+    def contradicts(self, one: Reading, other: Reading) -> bool:
+        """Whether two statements that were read contradict each other, as `judge` says it. Never raises."""
+        return _may_contradict(one, other) and not _exact(one, other) and _contradiction(one, other) is not None
 
 
 def _exact(one: Reading, other: Reading) -> bool:
@@ -66,7 +66,7 @@ def _exact(one: Reading, other: Reading) -> bool:
 
 
 def _contradiction(one: Reading, other: Reading) -> Judgement | None:
-    for name, rule in _CONTRADICTIONS if _may_contradict(one, other) else ():
+    for name, rule in _CONTRADICTIONS:
         evidence = rule(one, other)
         if evidence is not None:
             return Judgement(Verdict.CONTRADICTS, name, evidence)

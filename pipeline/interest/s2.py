@@ -25,7 +25,7 @@ COMPARED_WHOLE = 300
 _NEAREST = 20
 
 Matrix = NDArray[np.float64]
-Contradict = Callable[[Side, Side], bool]
+Contradicting = Callable[[Sequence[Side], Iterable[tuple[int, int]]], list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +74,19 @@ def cluster(
     hist_sim: float = HIST_SIM,
     known: Collection[tuple[int, UUID]] = (),
     proposed: Collection[tuple[int, UUID]] | None = None,
-    contradict: Contradict | None = None,
+    contradicting: Contradicting | None = None,
 ) -> ClusterResult:
     """Group points and link them with history.
 
     Args: history: stored points near any of the points; relate: finds links that vectors do not show, above all
         contradictions; None means vectors alone; known: (place, id of a stored point) that share a statement; proposed: the
-        only pairs that `relate` is asked about, None means all; contradict: says of two points of the session whether
-        `relate` finds a contradiction, for less; None means to ask `relate`.
+        only pairs that `relate` is asked about, None means all; contradicting: finds the pairs of a session that
+        `relate` calls contradictory, for less; None means to ask `relate` about each.
     Cost: one matrix product each for the session and the history, and at most one comparison for each pair.
     """
     inside = cosines([p.vec for p in points], [p.vec for p in points])
     joined = pairs_above(inside, merge_sim)
-    tense = _tensions(points, inside, relate, contradict)
+    tense = _tensions(points, inside, relate, contradicting)
     parts = groups(len(points), joined + [(2.0, i, j) for i, j in tense])
     links = _Links(cosines([p.vec for p in points], [h.vec for h in history]))
     for i, j in _touching(points, history, links.near, relate, hist_sim, known, proposed):
@@ -147,14 +147,14 @@ def _related(point: Point, stored: HistPoint, near: float, relate: Relate) -> bo
 
 
 def _tensions(
-    points: Sequence[Point], inside: Matrix, relate: Relate | None, contradict: Contradict | None
+    points: Sequence[Point], inside: Matrix, relate: Relate | None, contradicting: Contradicting | None
 ) -> list[tuple[int, int]]:
     if relate is None:
         return []
     sides = [side(point) for point in points]
     pairs = _compared(len(points), inside)
-    if contradict is not None:
-        return [(i, j) for i, j in pairs if contradict(sides[i], sides[j])]
+    if contradicting is not None:
+        return contradicting(sides, pairs)
     found = ((i, j, relate(sides[i], sides[j], _cosine(points[i], points[j], inside[i, j]))) for i, j in pairs)
     return [(i, j) for i, j, relation in found if relation.link is Link.CONTRADICTS]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from pgvector import HalfVector
 from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
@@ -15,7 +16,6 @@ from isotherm.pipeline.interest.freshness import reliability
 from isotherm.pipeline.interest.v1_3 import Edge, Plan, Standing, Tension, current_side
 from isotherm.storage.postgres import interest_links
 from isotherm.storage.postgres.interest_history import terms_of
-from isotherm.storage.postgres.interest_near import written
 from isotherm.storage.postgres.pool import Connection
 
 _INSERT = """
@@ -24,16 +24,15 @@ INSERT INTO interest_points (
     wiki_worthy, ttl_days, first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim)
 VALUES (
     %(id)s, %(bank)s, %(name)s, %(canonical)s, %(revival)s, %(summary)s, %(keywords)s, %(kind)s, %(importance)s,
-    %(confidence)s, 0, %(status)s, %(subjective)s, %(worthy)s, %(ttl_days)s, %(at)s, %(at)s, 0, %(terms)s,
-    nullif(%(vec)s, '')::halfvec, %(model)s, vector_dims(nullif(%(vec)s, '')::halfvec))"""
+    %(confidence)s, %(reliability)s, %(status)s, %(subjective)s, %(worthy)s, %(ttl_days)s, %(first)s, %(last)s, %(sessions)s,
+    %(terms)s, %(vec)s, %(model)s, %(dimension)s)"""
 
 # Only the words that were judged are replaced: whoever changed the point since then is right.
 _REWRITE = """
 UPDATE interest_points SET
     name = %(name)s, summary = %(summary)s, keywords = %(keywords)s, confidence = %(confidence)s,
     importance = greatest(importance, %(importance)s), terms = %(terms)s,
-    embedding = nullif(%(vec)s, '')::halfvec, embedding_model = %(model)s,
-    embedding_dim = vector_dims(nullif(%(vec)s, '')::halfvec), placed_at = NULL, version = version + 1, updated_at = now()
+    embedding = %(vec)s, embedding_model = %(model)s, embedding_dim = %(dimension)s, placed_at = NULL, version = version + 1, updated_at = now()
 WHERE id = %(id)s AND bank_id = %(bank)s AND version = %(version)s AND status <> 'archived'"""
 
 _CONFIRM = """
@@ -49,15 +48,17 @@ WHERE EXISTS (SELECT 1 FROM interest_points WHERE id = %(point)s AND bank_id = %
 ON CONFLICT (point_id, record_key, statement) DO NOTHING RETURNING id"""
 
 _COUNTED = """
-SELECT p.id, p.seen_count, count(DISTINCT e.namespace_id)::int, min(e.event_time), max(e.event_time)
+SELECT p.id, count(DISTINCT e.namespace_id)::int, min(e.event_time), max(e.event_time)
 FROM interest_points AS p JOIN interest_evidence AS e ON e.point_id = p.id
-WHERE p.id = ANY(%(ids)s) AND p.bank_id = %(bank)s GROUP BY p.id ORDER BY p.id"""
+WHERE p.id = ANY(%(ids)s) AND p.bank_id = %(bank)s GROUP BY p.id
+HAVING (p.seen_count, p.first_seen_at, p.last_seen_at)
+       IS DISTINCT FROM (count(DISTINCT e.namespace_id)::int, min(e.event_time), max(e.event_time)) ORDER BY p.id"""
 
 _SEEN = """
 UPDATE interest_points SET
     seen_count = %(sessions)s, reliability = %(reliability)s, first_seen_at = %(first)s, last_seen_at = %(last)s,
     look_at = now(), version = version + (CASE WHEN seen_count = 0 THEN 0 ELSE 1 END), updated_at = now()
-WHERE id = %(id)s AND (seen_count, first_seen_at, last_seen_at) IS DISTINCT FROM (%(sessions)s, %(first)s, %(last)s)"""
+WHERE id = %(id)s"""
 
 # An archived point keeps its words and evidence; without a vector no likeness finds it any more.
 _ARCHIVE = """
@@ -167,13 +168,17 @@ class PlanWriter:
             "confidence": _bounded(words.confidence),
             "importance": _bounded(words.importance),
             "terms": terms_of(words.topic, words.reason, words.tags),
-            "vec": written(point.vec),
+            "vec": None if point.vec is None else HalfVector(point.vec),
             "model": None if point.vec is None else self._model,
+            "dimension": None if point.vec is None else len(point.vec),
             "version": point.version,
         }
 
     def _birth(self, point: FinalPoint) -> dict[str, Any]:
+        """What a new point is born with. It was said where its sources say, and no row has to be written twice for that."""
         words = point.candidate
+        sessions = len({source.namespace_id for source in words.sources})
+        said = [source.at for source in words.sources]
         return {
             "canonical": point.canonical,
             "revival": point.revival,
@@ -181,7 +186,10 @@ class PlanWriter:
             "status": point.status.value,
             "subjective": words.subjective,
             "worthy": words.wiki_worthy,
-            "at": words.event_time,
+            "first": min(said, default=words.event_time),
+            "last": max(said, default=words.event_time),
+            "sessions": sessions,
+            "reliability": reliability(sessions) if sessions else 0,
             "ttl_days": words.ttl_days,
         }
 
@@ -282,7 +290,7 @@ def count(conn: Connection, bank_id: int, ids: Sequence[UUID]) -> None:
     rows = conn.execute(_COUNTED, {"bank": bank_id, "ids": list(ids)}).fetchall()
     values = [
         {"id": point_id, "sessions": sessions, "first": first, "last": last, "reliability": reliability(sessions)}
-        for point_id, _, sessions, first, last in rows
+        for point_id, sessions, first, last in rows
     ]
     with conn.cursor() as cursor:
         cursor.executemany(_SEEN, values)
