@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Semaphore
 from typing import Any
 from uuid import UUID
 
@@ -70,6 +71,19 @@ class MeteredChat:
                 raise
         self.meter.count(_priced(used, question, said.model_dump_json(), self.meter.prices))
         return said
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedChat:
+    """Has so many questions under way at a time. What its callers do before and after keeps no other question waiting."""
+
+    chat: ChatModel
+    places: Semaphore
+
+    def ask(self, question: Question[AnswerT]) -> AnswerT:
+        """Ask the model when there is a place. Raises: as the model."""
+        with self.places:
+            return self.chat.ask(question)
 
 
 def _priced(used: Sequence[Usage], question: Question[Any], said: str | None, prices: Prices) -> Spent:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Semaphore
 
 from isotherm.pipeline.errors import BudgetSpentError, RejectedError
 from isotherm.pipeline.interest import questions, s1, v1_2
@@ -16,7 +17,7 @@ from isotherm.pipeline.interest.v1_2 import Unit
 from isotherm.pipeline.interest.windows import Window
 from isotherm.pipeline.ports import ChatModel, Embedder, Redactor
 from isotherm.storage.interest_copies import RememberingChat, RememberingEmbedder
-from isotherm.storage.interest_meter import Meter, MeteredChat
+from isotherm.storage.interest_meter import BoundedChat, Meter, MeteredChat
 from isotherm.storage.models import factory
 from isotherm.storage.models.keyphrases import CountingKeyphrases
 from isotherm.storage.postgres import interest_copies, interest_usage
@@ -54,7 +55,7 @@ class Readers:
             parallel = settings.chat_parallel if budget == Budget() else 1
             if chat is not None:
                 model = settings.chat_model or ""
-                metered = MeteredChat(chat, _meter(settings, step, model))
+                metered = MeteredChat(BoundedChat(chat, Semaphore(parallel)), _meter(settings, step, model))
                 chat = RememberingChat(metered, step.bank_id, model, erasures)
             embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id, erasures)
         return cls(chat, embedder, factory.redactor(settings), parallel)

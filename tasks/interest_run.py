@@ -88,7 +88,8 @@ def ask_each(
         again = answer.left(*for_good)
         answer = Asked(_without(answer.said, again), _without(answer.stood_in, again))
     missing = {part: ask for part, ask in asks.items() if part not in answer.said}
-    for part, (value, why) in side_by_side(missing, who.parallel):
+    # Twice as many as the model answers at a time: while it thinks, others are prepared, and kept.
+    for part, (value, why) in side_by_side(missing, 2 * who.parallel if who.parallel > 1 else 1):
         stood_in = answer.stood_in if why is None else {**answer.stood_in, part: why}
         answer = Asked({**answer.said, part: value}, stood_in)
         if why is not None:
