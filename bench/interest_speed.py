@@ -40,12 +40,12 @@ WHERE operation_id = %(id)s AND stage LIKE 'interest.%%'"""
 
 _FILL = """
 COPY interest_points (id, bank_id, name, canonical, summary, kind, importance, confidence, reliability, status,
-    first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim) FROM STDIN"""
+    first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim, indexed) FROM STDIN"""
 _INDEX = """
 CREATE INDEX interest_points_vector_384 ON interest_points USING hnsw ((embedding::halfvec(384)) halfvec_cosine_ops)
-    WHERE embedding_dim = 384"""
+    WHERE embedding_dim = 384 AND indexed"""
 _RAW = """
-SELECT id FROM interest_points WHERE bank_id = %(bank)s AND embedding_dim = 384
+SELECT id FROM interest_points WHERE bank_id = %(bank)s AND embedding_dim = 384 AND indexed
 ORDER BY embedding::halfvec(384) <=> %(vec)s::halfvec(384) LIMIT 20"""
 _MODEL = "of-a-bench"
 _PARTS = 50_000
@@ -177,6 +177,7 @@ def _fill(ground: Arena, size: int) -> tuple[int, float]:
     with psycopg.connect(ground.dsn, autocommit=True) as conn:
         row = conn.execute("INSERT INTO banks (agent) VALUES ('large') RETURNING id").fetchone()
         bank_id = int(row[0]) if row else 0
+        conn.execute("INSERT INTO interest_banks (bank_id, indexed) VALUES (%s, true)", (bank_id,))
         conn.execute("ALTER TABLE interest_points DISABLE TRIGGER USER")
         conn.execute("DROP INDEX interest_points_vector_384")
         for start in range(0, size, _PARTS):
@@ -198,7 +199,7 @@ def _copy(conn: psycopg.Connection[tuple[object, ...]], bank_id: int, start: int
         for number, name, vec in zip(range(start, stop), names, vectors, strict=True):
             terms = "{" + ",".join(map(str, interest_history.terms_of(name, "", ()))) + "}"
             copy.write_row((UUID(int=2**120 + number), bank_id, name, f"{name} {number}", "", "interest", 0.5, 0.5, 0.5,
-                            "active", "2026-01-01", "2026-01-01", 1, terms, interest_near.written(vec), _MODEL, DIMENSION))  # fmt: skip
+                            "active", "2026-01-01", "2026-01-01", 1, terms, interest_near.written(vec), _MODEL, DIMENSION, True))  # fmt: skip
 
 
 def _part(start: int, stop: int) -> tuple[Vectors, list[str]]:
