@@ -20,7 +20,8 @@ from isotherm.storage.postgres.pool import statement
 class Meter:
     """Where the calls of a step are counted, and what its run may spend.
 
-    Args: budget: of the settings; one that the run has of its own counts instead.
+    Args: budget: of the settings; one that the run has of its own counts instead, None when neither was there when the
+        step began: what it is given meanwhile counts from its next step on.
     """
 
     operation_id: UUID
@@ -28,7 +29,7 @@ class Meter:
     unit: str
     model: str
     prices: Prices
-    budget: Budget
+    budget: Budget | None
 
     def demand(self, question: Question[Any]) -> None:
         """Ask whether a question may be asked.
@@ -37,11 +38,11 @@ class Meter:
         call begins after that.
         Raises: BudgetSpentError; TransientError.
         """
+        if self.budget is None:
+            return
         tokens = _tokens_of(question)
         with statement() as conn:
             budget = interest_usage.granted(conn, self.operation_id) or self.budget
-            if budget == Budget():
-                return
             spent = interest_usage.spent(conn, self.operation_id)
         why = budget.exceeded(spent, Spent(input_tokens=tokens, cost=self.prices.of(tokens, 0)))
         if why is not None:

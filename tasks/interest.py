@@ -19,12 +19,12 @@ from isotherm.pipeline.interest.candidates import Point
 from isotherm.pipeline.interest.pairs import relate_by_rules
 from isotherm.pipeline.interest.windows import Window, windows
 from isotherm.storage import cold
-from isotherm.storage.postgres import interest_session, interest_steps
+from isotherm.storage.postgres import interest_session, interest_steps, steps
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.tasks.interest_models import Readers
-from isotherm.tasks.interest_run import Json, ask_each, batches, end, follow, keep, next_step, only, readers, report
+from isotherm.tasks.interest_run import Json, ask_each, batches, end, follow, next_step, only, readers, report
 from isotherm.tasks.onward import go_on
 from isotherm.tasks.stage import claimed, stage_task, tell
 
@@ -96,6 +96,7 @@ def fold(payload: Json) -> Json:
         header = [[next_step(stages.S1_JUDGE, str(n), {"groups": batch})] for n, batch in enumerate(batches(groups))]
         counts = {"candidates": answer["candidates"], "points": len(answer["points"]), "groups": len(groups)}
         with connection() as conn:
+            steps.store_answer(conn, step, answer)
             messages = follow(conn, step, next_step(stages.S2_CLUSTER), *header)
             step.settle(conn, counts)
         go_on(step, messages)
@@ -114,15 +115,13 @@ def _folded(step: ClaimedStep, who: Readers) -> Json:
     candidates = sorted(codec.load_candidates(read), key=lambda c: c.turn_range or (0, 0))
     folded = s1.fold(candidates)
     points = [Point(c, vec) for c, vec in zip(folded, who.embed(folded), strict=True)]
-    answer = {
+    return {
         "points": codec.dump_points(points),
         "groups": s1.group(points, relate_by_rules),
         "model": who.embedder.model if who.embedder else None,
         "candidates": len(candidates),
         "parts": seen,
     }
-    keep(step, answer)
-    return answer
 
 
 @stage_task(stages.S1_JUDGE)

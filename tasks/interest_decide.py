@@ -34,7 +34,6 @@ from isotherm.storage.postgres.interest_history import Near, Statement
 from isotherm.storage.postgres.interest_write import PlanWriter, Written
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
-from isotherm.tasks.interest_models import Readers
 from isotherm.tasks.interest_run import (
     Json,
     ask_each,
@@ -84,7 +83,7 @@ def cluster(payload: Json) -> Json:
         answer = {"points": codec.dump_points(new), "hist": codec.dump_history(history), "model": judged.model}
         with connection() as conn:
             steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "unjudged": unjudged})
-            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers(step)))
+            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found))
             step.settle(conn, counts)
         go_on(step, messages)
         tell(step, PointsClustered(**counts))
@@ -190,12 +189,12 @@ def _shared(points: Sequence[Point], stated: Mapping[Statement, Sequence[UUID]],
     }
 
 
-def _units(found: ClusterResult, who: Readers) -> list[list[NewStep]]:
+def _units(found: ClusterResult) -> list[list[NewStep]]:
     """Steps of V1.2: components that stand alone in batches, queues one step after the other."""
     stage = stages.V1_2_ADJUDICATE
     alone = [n for n, component in enumerate(found.components) if component.judged]
     # One that a model judges is a step of its own: should it fail, it is named and tried again without the others.
-    batched = batches(alone) if who.chat is None else batches(alone, 1)
+    batched = batches(alone) if storage.open().settings.chat == "rules" else batches(alone, 1)
     lines = [[next_step(stage, f"c{n}", {"components": batch})] for n, batch in enumerate(batched)]
     for n, queue in enumerate(found.queues):
         lines.append([

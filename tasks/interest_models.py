@@ -53,9 +53,10 @@ class Readers:
                 budget = interest_usage.granted(conn, step.operation_id) or _budget(settings)
             # Where money is counted, the next question waits until the one before is paid.
             parallel = settings.chat_parallel if budget == Budget() else 1
+            limit = None if budget == Budget() else _budget(settings)
             if chat is not None:
                 model = settings.chat_model or ""
-                metered = MeteredChat(BoundedChat(chat, Semaphore(parallel)), _meter(settings, step, model))
+                metered = MeteredChat(BoundedChat(chat, Semaphore(parallel)), _meter(settings, step, model, limit))
                 chat = RememberingChat(metered, step.bank_id, model, erasures)
             embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id, erasures)
         return cls(chat, embedder, factory.redactor(settings), parallel)
@@ -133,9 +134,9 @@ class Readers:
         return replace(candidate, topic=redact(candidate.topic), reason=redact(candidate.reason), tags=tags)
 
 
-def _meter(settings: Settings, step: ClaimedStep, model: str) -> Meter:
+def _meter(settings: Settings, step: ClaimedStep, model: str, budget: Budget | None) -> Meter:
     prices = Prices(settings.chat_input_price, settings.chat_output_price)
-    return Meter(step.operation_id, step.stage, step.unit, model, prices, _budget(settings))
+    return Meter(step.operation_id, step.stage, step.unit, model, prices, budget)
 
 
 def _budget(settings: Settings) -> Budget:
