@@ -73,7 +73,7 @@ def run_speed(ground: Arena, *, quick: bool) -> list[Line]:
     spec = _WINDOWS + _GROUPS + _GROUPS + single
     chat = sum(calls.values()) - calls["embeddings"]
     shown = ", ".join(f"{n} {kind}" for kind, n in sorted(calls.items()))
-    note = f"floor: the critical path, {math.ceil(_WINDOWS / _SLOTS)} rounds of windows, one of vectors, {math.ceil(_GROUPS / _SLOTS)} of groups"
+    note = f"at most {stub.most} questions at a time; floor: the critical path, {math.ceil(_WINDOWS / _SLOTS)} rounds of windows, one of vectors, {math.ceil(_GROUPS / _SLOTS)} of groups"
     return [
         Line("interest", "run over a session, model of 50 ms, 4 slots", taken * 1000, "ms", "lower", floor=path * 1000,
              gate=1.25, spread=_spread([seconds / path for seconds, _ in told]), note=note),

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 class StubModel:
     """Answers after `seconds`: what a window names is found in it, nothing is merged, and what is stored is kept.
 
-    `most` is how many requests it had at a time. Variants of a thing are alike (cosine 0.7), things are not.
+    `most` is how many questions it had at a time. Variants of a thing are alike (cosine 0.7), things are not.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -34,16 +34,17 @@ class StubModel:
         self._lock = threading.Lock()
 
     @contextmanager
-    def counted(self) -> Iterator[None]:
-        """A request, from its arrival to its answer."""
+    def counted(self, path: str) -> Iterator[None]:
+        """A request, from its arrival to its answer; of these, questions count."""
+        one = int(not path.endswith("/embeddings"))
         with self._lock:
-            self._now += 1
+            self._now += one
             self.most = max(self.most, self._now)
         try:
             yield
         finally:
             with self._lock:
-                self._now -= 1
+                self._now -= one
 
     def answer(self, path: str, asked: Json) -> str:
         """What the server says to one request, as JSON."""
@@ -110,7 +111,7 @@ def stub_model(seconds: float) -> Iterator[StubModel]:
 
         def do_POST(self) -> None:
             begun = time.monotonic()
-            with stub.counted():
+            with stub.counted(self.path):
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 raw = stub.answer(self.path, asked).encode()
                 time.sleep(max(0.0, begun + stub.seconds - time.monotonic()))
