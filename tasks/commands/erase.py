@@ -16,7 +16,18 @@ from isotherm.tasks import producers
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.commands.memory import Session, Tenant, end_with, wait_for
 from isotherm.tasks.commands.ops import OperationId, parse_id
-from isotherm.tasks.commands.output import Exit, JsonFlag, err, errors_as_sentences, fail, out, print_json, ready, table
+from isotherm.tasks.commands.output import (
+    Exit,
+    JsonFlag,
+    counted,
+    err,
+    errors_as_sentences,
+    fail,
+    out,
+    print_json,
+    ready,
+    table,
+)
 
 _WAIT_S = 600.0
 
@@ -24,7 +35,7 @@ Wanted = tuple[str, Callable[[], Accepted]]
 
 
 def forget(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of records of one session.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of records of one session.")] = None,
     *,
     agent: Annotated[str | None, typer.Option("--agent", "-a", help="Whose memory.")] = None,
     session: Session = None,
@@ -66,7 +77,7 @@ def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str 
         return f"all agents{of}", lambda: producers.forget_tenant(owner)
     namespace = Namespace.of(agent, session, tenant=tenant)
     if ids:
-        return f"{len(ids)} records of agent {agent}{of}", lambda: producers.forget(namespace, ids)
+        return f"{counted(len(ids), 'record')} of agent {agent}{of}", lambda: producers.forget(namespace, ids)
     bank = Bank(tenant, agent)
     if session is not None:
         return f"session {session} of agent {agent}{of}", lambda: producers.forget_session(bank, session)
@@ -100,7 +111,10 @@ def _tell(receipt: Receipt, *, as_json: bool) -> None:
         print_json(_json(receipt))
         return
     rows = [(escape(kind.replace("_", " ")), str(n)) for kind, n in receipt.counts.items()]
-    out.print(table(f"Forgotten: {receipt.level.value}", ("what", "how many"), rows, right=(1,)))
+    if rows:
+        out.print(table(f"Forgotten: {receipt.level.value}", ("what", "how many"), rows, right=(1,), whole=(0, 1)))
+    else:
+        out.print("nothing was there")
     out.print(f"scope {receipt.scope_sha256[:16]}…, operation {receipt.operation_id}")
     if receipt.left:
         found = ", ".join(f"{n} in {escape(where)}" for where, n in sorted(receipt.left.items()))
