@@ -51,6 +51,7 @@ from isotherm.tasks.app import app  # noqa: E402
 CALLERS = 4
 _CALM_S = 240.0
 _STILL_S = 20.0
+_TOLD_EVERY = 25
 # What a model said in the middle of a reply that broke off is said so by the run; asked again, the model answers.
 _PARTIAL = "SELECT id FROM operations WHERE state = 'partial' AND kind = 'session.ingest'"
 # Kills without end must not end a step: that a poisonous one does end is another test's.
@@ -156,7 +157,7 @@ def _soak(world: World, asked: argparse.Namespace, begun: float) -> dict[str, An
     with ThreadPoolExecutor(asked.callers) as programs:
         running = [programs.submit(c.run, -(-asked.operations // asked.callers)) for c in callers]
         try:
-            made = injure(world, asked.seed, asked.faults, tuple(asked.pause))
+            made = injure(world, asked.seed, asked.faults, tuple(asked.pause), lambda n: _tell(n, callers))
         finally:
             world.heal()
             over.set()
@@ -175,6 +176,12 @@ def _soak(world: World, asked: argparse.Namespace, begun: float) -> dict[str, An
         "processes_started": world.started, "seconds": round(hurt_s, 1),
         "calm_seconds": round(time.monotonic() - begun - hurt_s, 1), **asdict(verdict),
     }  # fmt: skip
+
+
+def _tell(faults: int, callers: list[Caller]) -> None:
+    if faults % _TOLD_EVERY == 0:
+        operations = sum(len(c.operations | c.gone) for c in callers)
+        sys.stderr.write(f"{faults} faults, {operations} operations\n")
 
 
 def _save_kinds() -> None:

@@ -123,8 +123,10 @@ def plan(seed: int) -> Iterator[tuple[str, Injury, random.Random]]:
         yield name, INJURIES[name][0], random.Random(dice.random())
 
 
-def injure(world: World, seed: int, faults: int, pause: tuple[float, float]) -> Counter[str]:
-    """Make so many injuries, one after the other; returns how many of each kind."""
+def injure(
+    world: World, seed: int, faults: int, pause: tuple[float, float], tell: Callable[[int], None]
+) -> Counter[str]:
+    """Make so many injuries, one after the other; returns how many of each kind. Args: tell: is told how many there were."""
     made: Counter[str] = Counter()
     for name, injury, dice in plan(seed):
         if made.total() >= faults:
@@ -133,6 +135,7 @@ def injure(world: World, seed: int, faults: int, pause: tuple[float, float]) -> 
             continue
         injury(world, dice)
         made[name] += 1
+        tell(made.total())
         time.sleep(dice.uniform(*pause))
         world.tend()
     raise AssertionError("a plan has no end")
