@@ -34,6 +34,7 @@ from isotherm.tasks.commands.output import (
     JsonFlag,
     age,
     clip,
+    counted,
     err,
     errors_as_sentences,
     out,
@@ -292,7 +293,10 @@ def reconcile(
         if as_json:
             print_json({"namespaces": len(ended), **moved})
         else:
-            out.print(f"{len(ended)} namespaces: " + ", ".join(f"{n} {name}" for name, n in moved.items()))
+            out.print(
+                f"{counted(len(ended), 'session')}: "
+                + ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in moved.items())
+            )
         end_with(ended)
 
 
@@ -340,7 +344,9 @@ def wait_for(operation_id: UUID, seconds: float = _WAIT_S) -> Operation:
 def end_with(ended: list[Operation]) -> None:
     """End with the exit code of operations that were waited for, when one of them is not done."""
     if unfinished := [o for o in ended if not o.final]:
-        err.print(f"[yellow]{len(unfinished)} operations still wait: does a worker run? see `isotherm doctor`[/yellow]")
+        err.print(
+            f"[yellow]{counted(len(unfinished), 'operation')} still not ended: does a worker run? see `isotherm doctor`[/yellow]"
+        )
         raise SystemExit(int(Exit.UNAVAILABLE))
     if bad := [o for o in ended if o.state != "done"]:
         err.print(
