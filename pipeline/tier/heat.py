@@ -70,7 +70,8 @@ def value_log(importance: float, last_access_at: datetime) -> float:
 def value_logs(importance: Sequence[float], last_access_at: Sequence[datetime]) -> list[float]:
     """As `value_log`, of many records, whose importances are mostly the same few."""
     logs = {each: math.log(max(each, IMPORTANCE_FLOOR)) for each in set(importance)}
-    return [heat_log_of(at) + logs[each] for each, at in zip(importance, last_access_at, strict=True)]
+    ages = ((at - EPOCH).total_seconds() for at in last_access_at)
+    return [DECAY_PER_SECOND * age + logs[each] for each, age in zip(importance, ages, strict=True)]
 
 
 def threshold_log(heat: float, now: datetime) -> float:
