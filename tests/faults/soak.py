@@ -49,14 +49,14 @@ from isotherm.tasks import producers, ticks  # noqa: E402
 from isotherm.tasks.app import app  # noqa: E402
 
 CALLERS = 4
-_CALM_S = 240.0
+_CALM_S = 400.0
 _STILL_S = 20.0
 _TOLD_EVERY = 25
 # What a model said in the middle of a reply that broke off is said so by the run; asked again, the model answers.
 _PARTIAL = "SELECT id FROM operations WHERE state = 'partial' AND kind = 'session.ingest'"
 # Kills without end must not end a step: that a poisonous one does end is another test's.
 _SETTINGS = {
-    "ISOTHERM_LEASE": "3", "ISOTHERM_TICK": "0.5", "ISOTHERM_TOUCH_TICK": "1", "ISOTHERM_RECONCILE_TICK": "3",
+    "ISOTHERM_LEASE": "3", "ISOTHERM_TICK": "1", "ISOTHERM_TOUCH_TICK": "1", "ISOTHERM_RECONCILE_TICK": "3",
     "ISOTHERM_RETRY_BASE": "0.2", "ISOTHERM_RETRY_CAP": "2", "ISOTHERM_OUTBOX_GRACE": "2", "ISOTHERM_NUDGE_AFTER": "2",
     "ISOTHERM_SOFT_SHUTDOWN": "3", "ISOTHERM_MAX_ATTEMPTS": "100", "ISOTHERM_LOG_JSON": "true",
     "ISOTHERM_POOL_SIZE": "6", "ISOTHERM_STATEMENT_TIMEOUT": "5", "ISOTHERM_COLD_MIN_BYTES": "64",
