@@ -115,6 +115,7 @@ class Searches:
         fusion: Fusion | None = None,
         decay: Decay | None = None,
         graph: bool | None = None,
+        newest_first: bool | None = None,
         now: datetime | None = None,
         context: SearchContext | None = None,
     ) -> Answer:
@@ -122,7 +123,9 @@ class Searches:
 
         A part stands for its object and is kept as evidence. Nothing is written.
 
-        Args: limit, fusion, decay, graph: None means as configured; graph: walk over edges, too; context: keeps what was found for later pages.
+        Args: limit, fusion, decay, graph, newest_first: None means as configured; graph: walk over edges, too; newest_first:
+            whether an object comes before an older one that it renews, see `isotherm.pipeline.brain.renewing`; context: keeps
+            what was found for later pages.
         Raises: QueryRequiredError, FilterError, RejectedError for a limit out of bounds; TransientError when PostgreSQL
         cannot be reached.
         """
@@ -132,6 +135,7 @@ class Searches:
                 return Answer()
             asked = replace(asked, fusion=fusion or asked.fusion, decay=decay or asked.decay, now=now or asked.now)
             asked = replace(asked, graph=self.config.graph if graph is None else graph)
+            asked = replace(asked, newest_first=self.config.newest_first if newest_first is None else newest_first)
             page = self._finder.search(asked)
             outcome.hits, outcome.degraded, outcome.legs = len(page.answer.results), page.answer.degraded, page.legs
             return page.answer

@@ -272,6 +272,7 @@ def search(  # noqa: PLR0913 - one keyword for each choice of a caller
     fusion: Fusion | None = None,
     decay: Decay | None = None,
     graph: bool | None = None,
+    newest_first: bool | None = None,
     context: SearchContext | None = None,
 ) -> Answer:
     """The objects of a namespace that match a query best. Reads in this process: no worker takes part.
@@ -282,7 +283,15 @@ def search(  # noqa: PLR0913 - one keyword for each choice of a caller
     within = filters or Filters.of(kinds, properties, scope_ids)
     engine = storage.open().brain
     return engine.search(
-        namespace, query, limit=limit, filters=within, fusion=fusion, decay=decay, graph=graph, context=context
+        namespace,
+        query,
+        limit=limit,
+        filters=within,
+        fusion=fusion,
+        decay=decay,
+        graph=graph,
+        newest_first=newest_first,
+        context=context,
     )
 
 

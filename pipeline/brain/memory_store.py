@@ -207,7 +207,7 @@ class MemoryObjects:
             hits = {hit.id: hit for hit in self._hits(legs, inside, None, most)}
             for key, each in called.items():
                 known = hits.get(key) or Hit(key, each.object.parent_id, 0.0, each.as_of)
-                hits[key] = replace(known, score=known.score + EQUAL)
+                hits[key] = known._replace(score=known.score + EQUAL)
             return self._answer(namespace, query, most, hits.values())
 
     def _changed(self, change: Change, held: _Held | None, now: datetime) -> _Held:

@@ -73,7 +73,10 @@ def open_pool(dsn: str, *, size: int = 2, statement_timeout: timedelta = timedel
         configure=_configure,
         kwargs={
             "application_name": "isotherm",
-            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC -c random_page_cost=1.1 -c idle_in_transaction_session_timeout=60000",
+            # Neither compiled nor spread over processes: to begin that takes longer than these statements do, and a plan that
+            # could do it begins it for branches too that are then not run.
+            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC -c random_page_cost=1.1 -c jit=off "
+            "-c max_parallel_workers_per_gather=0 -c idle_in_transaction_session_timeout=60000",
         },
         open=True,
     )
