@@ -19,6 +19,7 @@ _COLLECT_S = 300.0
 _AGE_S = 600.0
 _INTERESTS_DUE_S = 60.0
 _INTEREST_MIRROR_S = 5.0
+_STALE_S = 86_400.0
 
 broker_url = servers.broker_url(_settings)
 result_backend = servers.result_url(_settings)
@@ -94,8 +95,11 @@ imports = (
 
 
 def _every(task: str, seconds: float) -> dict[str, object]:
-    """A tick that nobody took before the next one is dropped by the worker, so ticks never pile up."""
-    return {"task": task, "schedule": seconds, "options": {"expires": max(seconds, 1.0)}}
+    """A tick that comes too soon after the last one returns at once; one that is a day old is dropped by the worker.
+
+    Not sooner: it compares beat's clock with its own, and a machine whose clock is ahead would drop every tick.
+    """
+    return {"task": task, "schedule": seconds, "options": {"expires": _STALE_S}}
 
 
 beat_schedule = {
@@ -117,3 +121,4 @@ beat_schedule = {
     stages.BRAIN_UNNAMED: _every(stages.BRAIN_UNNAMED, _REEMBED_S),
 }
 beat_max_loop_interval = 5
+beat_scheduler = "isotherm.tasks.beat:SteadyScheduler"

@@ -110,7 +110,7 @@ class Finder:
                 words, meaning = brain_search.legs(conn, ns, terms, near, filters, k, hinted=hinted)
                 return {LEXICAL: words} if near is None else {LEXICAL: words, VECTOR: meaning}
 
-            found, hits = self._enough(asked, legs)
+            found, hits = self._enough(asked, legs, len(terms))
             promoted, told = self._walked(conn, asked, promote(hits, self._config.evidence_n))
         page = self._answer(asked, found, promoted, degraded)
         return replace(page, answer=replace(page.answer, walked=told))
@@ -133,7 +133,7 @@ class Finder:
                     LEXICAL: brain_search.lexical(conn, ns, terms, filters, k, small=small),
                     _ALIKE: brain_exact.alike(conn, ns, query, filters, k),
                 }
-                hits = _raised(_hits(legs, asked, self._config.rrf_k), equal)
+                hits = _raised(_hits(legs, asked, self._config.rrf_k, len(terms)), equal)
                 legs[_SAME] = Leg(equal)
         return self._answer(asked, legs, promote(hits, self._config.evidence_n), ())
 
@@ -157,12 +157,14 @@ class Finder:
     def _k(self, limit: int) -> int:
         return max(self._config.candidate_k, _PER_WANTED * limit)
 
-    def _enough(self, asked: Asked, ask: Callable[[int], dict[str, Leg]]) -> tuple[dict[str, Leg], list[Hit]]:
+    def _enough(
+        self, asked: Asked, ask: Callable[[int], dict[str, Leg]], words: int
+    ) -> tuple[dict[str, Leg], list[Hit]]:
         """Ask the legs for more until their hits stand for enough objects: a document may have many parts."""
         k = self._k(asked.limit)
         while True:
             legs = ask(k)
-            hits = _hits(legs, asked, self._config.rrf_k)
+            hits = _hits(legs, asked, self._config.rrf_k, words)
             objects = {hit.parent_id or hit.id for hit in hits}
             full = [name for name, leg in legs.items() if len(leg.found) >= k]
             if len(objects) >= asked.limit or not full or k >= _MOST_CANDIDATES:
@@ -211,7 +213,7 @@ class Finder:
         read = _shown(conn, ns, look.kept[: asked.limit], look.asked())
         looked, moved = newest_first(conn, look, read.also)
         page = looked[: asked.limit]
-        if any(each.id not in read.objects for each in page if each.id in moved):
+        if moved and any(each.id not in read.objects for each in page):
             read = _shown(conn, ns, page)
         kept = [*looked, *kept[most:]]
         return kept, _made(conn, ns, asked.query, page, {**best, **moved}, read)
@@ -257,15 +259,17 @@ def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answe
     return with_page(answer, result_set.id, following, has_more=more)
 
 
-def _hits(legs: Legs, asked: Asked, rrf_k: int) -> list[Hit]:
+def _hits(legs: Legs, asked: Asked, rrf_k: int, words: int) -> list[Hit]:
     """Join the legs, then let age take its part.
 
     For sums every leg scores what another one proposed; ranks are of what a leg proposed itself.
+
+    Args: words: of the query.
     """
     shown = {name: (*leg.found, *(leg.others if asked.fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
     rows = {row.key: row for found in shown.values() for row in found}
     ordered = {name: sorted(found, key=lambda row: (-row.score, row.key)) for name, found in shown.items()}
-    ranked = {name: _ranked(name, [(row.key, row.score) for row in found]) for name, found in ordered.items()}
+    ranked = {name: _ranked(name, [(row.key, row.score) for row in found], words) for name, found in ordered.items()}
     fused = joining.fuse(ranked, asked.fusion, rrf_k=rrf_k)
     aged = asked.decay.apply
     return [
@@ -281,8 +285,11 @@ def _hits(legs: Legs, asked: Asked, rrf_k: int) -> list[Hit]:
     ]
 
 
-def _ranked(name: str, hits: Sequence[tuple[int, float]]) -> Ranked[int]:
-    return joining.meaning(hits) if name == VECTOR else joining.words(hits)
+def _ranked(name: str, hits: Sequence[tuple[int, float]], asked: int) -> Ranked[int]:
+    if name == VECTOR:
+        return joining.meaning(hits)
+    best = max((score for _, score in hits), default=0.0)
+    return joining.words(hits, joining.telling(best, asked) if name == LEXICAL else 1.0)
 
 
 def _raised(hits: Sequence[Hit], equal: Sequence[Found]) -> list[Hit]:

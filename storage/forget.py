@@ -40,6 +40,15 @@ _EDGE_KEYS = "SELECT key FROM brain_edges WHERE namespace_id = %s AND deleted_at
 
 
 @dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Which files PostgreSQL wrote anew: how many tables; whether the planner's statistics and the write-ahead log too."""
+
+    tables: int
+    statistics: bool
+    log: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Receipt:
     """What was forgotten, in ids and counts.
 
@@ -209,18 +218,20 @@ def verify_forgotten(opened: Storage, operation_id: UUID) -> dict[str, int]:
     return erasure_check.left(opened, _of(operation_id))
 
 
-def rewrite_files(opened: Storage) -> int:
-    """Have the servers write their files anew, so that what was erased is no longer in them; returns how many tables.
+def rewrite_files(opened: Storage) -> Rewritten:
+    """Have the servers write their files anew, so that what was erased is no longer in them.
 
-    Each table is locked while it is written, and needs as much free disk as it takes. Call it late and rarely. A server
-    whose role may not do so keeps its write-ahead log.
-    Raises: TransientError when a server cannot be reached, or a table cannot be locked.
+    Each table is locked while it is written, and needs as much free disk as it takes. Call it late and rarely. What the
+    role may not do is left, and told.
+    Raises: TransientError when a server cannot be reached, a table cannot be locked, or an open transaction still sees what
+    was deleted.
     """
     with statement() as conn:
+        rewriting.settled(conn)
         tables = rewriting.tables(conn)
-        rewriting.log(conn)
+        statistics, log = rewriting.statistics(conn), rewriting.log(conn)
     opened.tail.rewrite_files()
-    return tables
+    return Rewritten(tables, statistics=statistics, log=log)
 
 
 def receipt(opened: Storage, operation_id: UUID) -> Receipt:

@@ -141,6 +141,9 @@ class Settings(BaseSettings):
     chat_url: str | None = Field(None, description="Base URL of an OpenAI-compatible chat server")
     chat_key: SecretStr | None = Field(None, description="Key of the chat server")
     chat_model: str | None = Field(None, description="Name of the chat model on the server")
+    chat_parallel: int = Field(
+        4, ge=1, le=64, description="Questions that one task asks the chat server at a time; with a budget it is one"
+    )
 
     chat_input_price: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Price of a million tokens that a chat model reads, any currency"

@@ -17,18 +17,19 @@ from isotherm.pipeline.brain import graph_rank, mentions
 from isotherm.pipeline.brain.graph_rank import EXPANDED, Neighborhood, Walked
 from isotherm.pipeline.tier import graph_leg
 from isotherm.pipeline.tier.graph_leg import DAMPING
-from isotherm.pipeline.tier.ranking import Scored
-from isotherm.pipeline.tier.records import Record, Tier
+from isotherm.pipeline.tier.ranking import Candidate, Scored
+from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage.postgres import tier_walk
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.tier_recall import Row
 from isotherm.storage.postgres.tier_walk import Edge, Naming
 
 # Words of the best hits in which names are looked for; a longer text is a document of its own.
 _TERMS: Final = 512
 
-Rows = Callable[[Sequence[int]], Mapping[int, Record]]
+Rows = Callable[[Sequence[int]], Mapping[int, Row]]
 Ends = list[tuple[str, int]]
 
 
@@ -70,7 +71,8 @@ def walked(conn: Connection, wanted: Walk, ranked: Sequence[Scored]) -> tuple[li
     if not told.edges:
         return list(ranked), told
     known = {item.candidate.key for item in ranked}
-    found = [graph_leg.candidate(k, seen[k]) for k in chances if k not in known and seen[k].tier in wanted.tiers]
+    further = [(key, seen[key]) for key in chances if key not in known]
+    found = [_candidate(key, row) for key, row in further if Tier.from_rank(row.tier) in wanted.tiers]
     return graph_leg.joined(ranked, found, chances, wanted.weights, wanted.now), told
 
 
@@ -92,7 +94,7 @@ class _Graph:
     texts: dict[int, Mapping[str, int]] = field(default_factory=dict)
 
     @classmethod
-    def around(cls, conn: Connection, wanted: Walk, seen: Mapping[int, Record]) -> _Graph:
+    def around(cls, conn: Connection, wanted: Walk, seen: Mapping[int, Row]) -> _Graph:
         """Ask for the names in the query and in the hits, and for what was learned from these."""
         terms = [term for said in (wanted.query, *(r.text for r in seen.values())) for term in text.terms(said)]
         known = tier_walk.names(conn, wanted.scope, list(dict.fromkeys(terms))[:_TERMS]) if terms else {}
@@ -121,7 +123,7 @@ class _Graph:
                 if one.object_id not in bearers:
                     bearers.append(one.object_id)
 
-    def settle(self, seen: Mapping[int, Record]) -> None:
+    def settle(self, seen: Mapping[int, Row]) -> None:
         """Replace what the words of these records let expect by what their texts say."""
         lexicon = mentions.Lexicon(self.bearers)
         self.texts = {key: lexicon.mentioned(record.text) for key, record in seen.items()}
@@ -160,6 +162,11 @@ class _Graph:
                 for bearer in self.bearers.get(name, ()):
                     found[key][bearer] = max(count, found[key].get(bearer, 0))
         return found
+
+
+def _candidate(key: int, row: Row) -> Candidate:
+    """A record that only a walk found: it has no word of the query, and its vector was not compared."""
+    return Candidate(key, row.id, Tier.from_rank(row.tier), row.created_at, row.importance)
 
 
 def _record(key: int) -> str:

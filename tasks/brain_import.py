@@ -23,17 +23,22 @@ KIND: Final = "brain.import"
 # A document of more parts is a data set; it is given as JSON Lines.
 MOST_PARTS: Final = 10_000
 _NAMED = 100
+_SUPERSEDED: Final = {"parts": 0, "written": 0, "removed": 0, "superseded": 1}
 
 
 @stage_task(stages.BRAIN_IMPORT)
 def import_file(payload: dict[str, Any]) -> dict[str, Any]:
-    """Store one file as an object with parts; parts of an earlier version that are no longer there are taken out."""
+    """Store one file as an object with parts; parts of an earlier version that are no longer there are taken out.
+
+    Where a newer text of the same object was stored meanwhile, that one stays.
+    """
     with claimed(payload) as step:
         opened = storage.open()
         with connection() as conn:
             waiting = brain_imports.get(conn, int(step.input["file"]))
-        if waiting is None:
-            raise RejectedError("it is not here any more")
+            if waiting is None:
+                step.settle(conn, _SUPERSEDED)
+                return step.receipt
         objects = objects_of(waiting.namespace, waiting.document)
         if len(objects) > MOST_PARTS:
             raise RejectedError(f"more than {MOST_PARTS} parts; split the file")
@@ -42,8 +47,10 @@ def import_file(payload: dict[str, Any]) -> dict[str, Any]:
         wanted = Put(waiting.place, checked, replace_parts=True, embeds=embeds, now=datetime.now(UTC), keep_times=True)
         under = NewOperation(step.operation_id, KIND, step.trace_id)
         with connection() as conn:
+            if not brain_imports.take(conn, int(step.input["file"])):
+                step.settle(conn, _SUPERSEDED)
+                return step.receipt
             done = brain_write.store(conn, under, wanted, opened.patience, unit=step.unit)
-            brain_imports.remove(conn, int(step.input["file"]))
             step.settle(conn, {"parts": len(objects) - 1, "written": done.written, "removed": done.removed})
         publish_after_commit(list(done.messages))
         tell(step, ObjectsStored(done.written, done.removed))

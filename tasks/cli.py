@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from typing import Annotated
 
 import structlog
 import typer
@@ -37,6 +38,7 @@ app = typer.Typer(
     help="Long-term memory for AI agents: remember, recall, and watch memory move between hot, warm and cold.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -93,8 +95,10 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer passes the flag's va
 @app.callback()
 def _options(
     *,
-    version: bool = typer.Option(default=False, callback=_version, is_eager=True, help="Print the version."),
-    verbose: bool = typer.Option(default=False, help="Show events and library logs on standard error."),
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show events and library logs on standard error.")] = False,
 ) -> None:
     del version
     level = logging.INFO if verbose else logging.CRITICAL

@@ -21,6 +21,7 @@ from isotherm.storage.models import factory
 from isotherm.storage.postgres import (
     interest_copies,
     interest_history,
+    interest_index,
     interest_tend,
     interest_themes,
     interest_turn,
@@ -53,7 +54,7 @@ _KEEP_COPIES = timedelta(days=30)
 
 @stage_task(stages.TEND)
 def tend(payload: Json) -> Json:
-    """Make the vectors that an agent's interests lack, judge what waits for review, and group by theme, in the bank's turn."""
+    """Make the vectors that an agent's interests lack, judge what waits for review, group by theme, and keep the index of a large bank, in its turn."""
     with claimed(payload) as step:
         with connection() as conn:
             if not has_turn(conn, step):
@@ -65,6 +66,7 @@ def tend(payload: Json) -> Json:
         review = _Review(bank_id, who, waiting)
         review.judge()
         grouped = _themes(bank_id, who, more=embedded >= _VECTORS_MAX)
+        interest_index.grow(bank_id)
         with connection() as conn:
             judged = review.write(conn, step.operation_id)
             messages = interest_turn.release(conn, bank_id, step.operation_id, changed=bool(embedded or judged))

@@ -18,7 +18,7 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.erasure import ErasureScope
 from isotherm.storage import forget as forgetting
-from isotherm.storage.forget import Receipt
+from isotherm.storage.forget import Receipt, Rewritten
 from isotherm.storage.postgres import (
     namespaces,
     operations,
@@ -84,10 +84,11 @@ def forget_receipt(operation_id: UUID) -> Receipt:
     return forgetting.receipt(storage.open(), operation_id)
 
 
-def rewrite_files() -> int:
-    """Have PostgreSQL and Redis write their files anew, so that nothing erased is in them; returns how many tables.
+def rewrite_files() -> Rewritten:
+    """Have PostgreSQL and Redis write their files anew, so that nothing erased is in them; returns which.
 
-    Tables are locked one after the other. Raises: TransientError when a server cannot be reached.
+    Tables are locked one after the other. Raises: TransientError when a server cannot be reached, or an open transaction
+    still sees what was deleted.
     """
     return forgetting.rewrite_files(storage.open())
 

@@ -15,13 +15,15 @@ Json = dict[str, Any]
 
 @dataclass
 class Answer:
-    """What the server says to one request; `silent` never answers, `hold` waits before it does."""
+    """What the server says to one request; `silent` never answers, `hold` waits before it does, `half` breaks off."""
 
     body: Json | str = ""
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     silent: bool = False
     hold: threading.Event | None = None
+    hold_s: float = 20.0
+    half: bool = False
 
 
 @dataclass
@@ -87,14 +89,15 @@ def _handler(script: Script) -> type[BaseHTTPRequestHandler]:
                 self.close_connection = True
                 return
             if answer.hold is not None:
-                answer.hold.wait(20)
+                answer.hold.wait(answer.hold_s)
             raw = (answer.body if isinstance(answer.body, str) else json.dumps(answer.body)).encode()
             self.send_response(answer.status)
             for name, value in {"Content-Length": str(len(raw)), **answer.headers}.items():
                 self.send_header(name, value)
             with suppress(ConnectionError):  # of a client that was killed meanwhile
                 self.end_headers()
-                self.wfile.write(raw)
+                self.wfile.write(raw[: len(raw) // 2] if answer.half else raw)
+                self.close_connection = self.close_connection or answer.half
 
         def log_message(self, *_: object) -> None:
             """A test's output is not the place for a server's log."""

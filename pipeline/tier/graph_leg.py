@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import Final
 
 from isotherm.pipeline.tier.ranking import Candidate, Scored, ScoreParts, recency
-from isotherm.pipeline.tier.records import Record
 from isotherm.pipeline.tier.weights import RecallWeights
 
 GRAPH: Final = "graph"
@@ -20,11 +19,6 @@ GRAPH: Final = "graph"
 # and what is left of it on the objects in between is made good for by weight.
 DAMPING: Final = 0.7
 WEIGHT: Final = 24.0
-
-
-def candidate(key: int, record: Record) -> Candidate:
-    """A record that only a walk found: it has no word of the query, and its vector was not compared."""
-    return Candidate(key, record.id, record.tier, record.created_at, record.importance)
 
 
 def joined(

@@ -40,6 +40,11 @@ _RENEWED = re.compile(
     r"reschedul(?:e|ed)|switched|replaced|instead|no longer|anymore|grown|reached|since)\b",
     re.IGNORECASE,
 )
+# Each of those words has one of these in it, which is found in a tenth of the time.
+_NEWS = (
+    "now", "recent", "new", "latest", "updat", "chang", "increas", "decreas", "reduc", "improv", "rais", "lower", "extend",
+    "moved", "postponed", "reschedul", "switched", "replaced", "instead", "no longer", "anymore", "grown", "reached", "since",
+)  # fmt: skip
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 _BEGINNING = 3
@@ -71,6 +76,9 @@ def asks_for_the_present(query: str) -> bool:
 
 def may_renew(content: str) -> bool:
     """Whether a text has a word of change anywhere: a quick look before its sentences are compared."""
+    # In other scripts letters are equal that `lower` keeps apart.
+    if content.isascii() and not any(map(content.lower().__contains__, _NEWS)):
+        return False
     return _RENEWED.search(content) is not None
 
 

@@ -176,6 +176,8 @@ def _json_object(endpoint: str, response: httpx.Response) -> Body:
     try:
         body = response.json()
     except ValueError:
+        if response.content.lstrip().startswith(b"{"):  # the rest was lost on its way; what never was JSON stays so
+            raise _PassingError(f"{endpoint}: the model server's answer broke off", None) from None
         body = None
     if not isinstance(body, dict):
         raise RejectedError(f"{endpoint}: the model server answered something else than a JSON object")

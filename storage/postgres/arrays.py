@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import psycopg
+from numpy.typing import NDArray
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
@@ -22,6 +23,8 @@ _LENGTH = struct.Struct(">i").pack
 _NULL = _LENGTH(-1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL counts from here
 _MICROSECOND = timedelta(microseconds=1)
+_NUMBER = np.dtype([("length", ">i4"), ("value", ">i8")])
+_NONE = np.empty(0, np.int64)
 # Below this many values numpy takes longer than packing them one by one.
 _FEW = 16
 
@@ -91,6 +94,13 @@ def floats(values: Sequence[float]) -> Column:
 def moments(values: Iterable[datetime]) -> Column:
     """A `timestamptz[]` of aware moments."""
     return _fixed(_TIMESTAMPTZ, [(value - _EPOCH) // _MICROSECOND for value in values])
+
+
+def numbers(data: bytes) -> NDArray[np.int64]:
+    """What `array_send` gives of a `bigint[]` without nulls: a long one is turned into a list value by value, too."""
+    return (
+        np.frombuffer(data, _NUMBER, offset=_HEAD.size)["value"].astype(np.int64) if len(data) > _HEAD.size else _NONE
+    )
 
 
 def _varying(element: _Type, values: Sequence[bytes | None]) -> Column:

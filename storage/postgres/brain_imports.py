@@ -24,6 +24,15 @@ SELECT n.id, n.bank_id, n.tenant, n.scope, n.agent, n.session, n.run,
        i.object_id, i.name, i.content, i.kind, i.title, i.content_type, i.source_time
 FROM brain_imports AS i JOIN namespaces AS n ON n.id = i.namespace_id WHERE i.id = %s"""
 
+# In order of their ids, so that two of one object never wait for each other.
+_TAKE = """
+WITH waiting AS (
+    SELECT i.id FROM brain_imports AS i JOIN brain_imports AS mine
+        ON mine.id = %s AND i.namespace_id = mine.namespace_id AND i.object_id = mine.object_id AND i.id <= mine.id
+    ORDER BY i.id FOR UPDATE OF i
+)
+DELETE FROM brain_imports AS i USING waiting AS w WHERE i.id = w.id RETURNING i.id"""
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -51,7 +60,7 @@ def add(conn: Connection, new: NewOperation, documents: Sequence[Document]) -> l
 
 
 def get(conn: Connection, key: int) -> Waiting | None:
-    """A file that waits; None when it is stored already, or its namespace was erased."""
+    """A file that waits; None when a newer text of its object was stored, or its namespace was erased."""
     row = conn.execute(_GET, (key,)).fetchone()
     if row is None:
         return None
@@ -60,6 +69,10 @@ def get(conn: Connection, key: int) -> Waiting | None:
     return Waiting(Place(int(namespace_id), int(bank_id)), name, Document(*document))
 
 
-def remove(conn: Connection, key: int) -> None:
-    """Forget a file that was stored."""
-    conn.execute("DELETE FROM brain_imports WHERE id = %s", (key,))
+def take(conn: Connection, key: int) -> bool:
+    """Take a file out, in the transaction that stores it; False when a newer text of the same object was stored before.
+
+    Older texts of the object that still wait are taken out with it: whenever their steps run, they must not come after it.
+    Whoever stores one of them at this moment is waited for.
+    """
+    return key in {int(row[0]) for row in conn.execute(_TAKE, (key,)).fetchall()}

@@ -30,6 +30,7 @@ from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
     clip,
+    counted,
     err,
     errors_as_sentences,
     out,
@@ -194,7 +195,7 @@ def tell_put(done: Done, left: int, *, as_json: bool) -> None:
         )
     else:
         out.print(
-            f"{len(done.documents)} objects with {done.parts} parts, {done.links} links: "
+            f"{counted(len(done.documents), 'object')} with {counted(done.parts, 'part')}, {counted(done.links, 'link')}: "
             f"{done.written} new or changed, {done.removed} taken out"
         )
         for document_id in done.documents[:_SHOWN_BAD]:
@@ -203,7 +204,9 @@ def tell_put(done: Done, left: int, *, as_json: bool) -> None:
             rows = [(escape(file), n, escape(why)) for file, n, why in done.bad[:_SHOWN_BAD]]
             out.print(table("Lines left out", ("file", "line", "reason"), rows, right=(1,)))
     if left:
-        err.print(f"[yellow]{left} operations still wait: does a worker run? see `isotherm doctor`[/yellow]")
+        err.print(
+            f"[yellow]{counted(left, 'operation')} still not ended: does a worker run? see `isotherm doctor`[/yellow]"
+        )
         raise SystemExit(int(Exit.UNAVAILABLE))
     if done.bad:
         raise SystemExit(int(Exit.REFUSED))
@@ -287,7 +290,7 @@ def show_answer(query: str, answer: Answer) -> None:
     if answer.walked is not None:
         told = answer.walked
         more = ", cut short" if told.truncated else ""
-        out.print(f"  [dim]walked over {told.edges} edges of {told.expanded} objects{more}[/dim]")
+        out.print(f"  [dim]walked over {counted(told.edges, 'edge')} of {counted(told.expanded, 'object')}{more}[/dim]")
     if not answer.results:
         out.print("  nothing found")
     _warn(answer.degraded, truncated=answer.truncated)

@@ -126,6 +126,9 @@ def links(
             (clip(hit.source.title or "-", 40), escape(hit.edge.key.label), clip(hit.target.title or "-", 40),
              clip(hit.edge.meta.note, 80)) for hit in found.links
         ]  # fmt: skip
+        if not rows:
+            out.print("no such links are found")
+            return
         out.print(table("Links", ("from", "label", "to", "note"), rows))
         if found.truncated:
             err.print("[yellow]truncated: there are more, see --limit[/yellow]")

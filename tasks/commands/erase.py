@@ -11,12 +11,23 @@ from rich.markup import escape
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
-from isotherm.storage.forget import Receipt
+from isotherm.storage.forget import Receipt, Rewritten
 from isotherm.tasks import producers
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.commands.memory import Session, Tenant, end_with, wait_for
 from isotherm.tasks.commands.ops import OperationId, parse_id
-from isotherm.tasks.commands.output import Exit, JsonFlag, errors_as_sentences, fail, out, print_json, ready, table
+from isotherm.tasks.commands.output import (
+    Exit,
+    JsonFlag,
+    counted,
+    err,
+    errors_as_sentences,
+    fail,
+    out,
+    print_json,
+    ready,
+    table,
+)
 
 _WAIT_S = 600.0
 
@@ -24,7 +35,7 @@ Wanted = tuple[str, Callable[[], Accepted]]
 
 
 def forget(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of records of one session.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of records of one session.")] = None,
     *,
     agent: Annotated[str | None, typer.Option("--agent", "-a", help="Whose memory.")] = None,
     session: Session = None,
@@ -53,7 +64,7 @@ def forget(
         _tell(receipt, as_json=as_json)
         end_with(ended)
         if vacuum:
-            producers.rewrite_files()
+            _tell_files(producers.rewrite_files())
 
 
 def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str | None) -> Wanted:
@@ -66,7 +77,7 @@ def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str 
         return f"all agents{of}", lambda: producers.forget_tenant(owner)
     namespace = Namespace.of(agent, session, tenant=tenant)
     if ids:
-        return f"{len(ids)} records of agent {agent}{of}", lambda: producers.forget(namespace, ids)
+        return f"{counted(len(ids), 'record')} of agent {agent}{of}", lambda: producers.forget(namespace, ids)
     bank = Bank(tenant, agent)
     if session is not None:
         return f"session {session} of agent {agent}{of}", lambda: producers.forget_session(bank, session)
@@ -84,12 +95,26 @@ def forgotten(operation_id: OperationId, *, as_json: JsonFlag = False) -> None:
             raise SystemExit(int(Exit.UNHEALTHY))
 
 
+def _tell_files(written: Rewritten) -> None:
+    if not written.statistics:
+        err.print(
+            "samples of the planner may hold erased values: run --vacuum as a superuser, or as the database's owner"
+        )
+    if not written.log:
+        err.print("the write-ahead log was left as it is: the role may not switch it, or something keeps writing to it")
+    if not (written.statistics and written.log):
+        raise SystemExit(int(Exit.UNHEALTHY))
+
+
 def _tell(receipt: Receipt, *, as_json: bool) -> None:
     if as_json:
         print_json(_json(receipt))
         return
     rows = [(escape(kind.replace("_", " ")), str(n)) for kind, n in receipt.counts.items()]
-    out.print(table(f"Forgotten: {receipt.level.value}", ("what", "how many"), rows, right=(1,)))
+    if rows:
+        out.print(table(f"Forgotten: {receipt.level.value}", ("what", "how many"), rows, right=(1,), whole=(0, 1)))
+    else:
+        out.print("nothing was there")
     out.print(f"scope {receipt.scope_sha256[:16]}…, operation {receipt.operation_id}")
     if receipt.left:
         found = ", ".join(f"{n} in {escape(where)}" for where, n in sorted(receipt.left.items()))

@@ -27,6 +27,7 @@ from isotherm.tasks import broker, produce_interest, producers
 from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
+    counted,
     err,
     errors_as_sentences,
     out,
@@ -260,6 +261,7 @@ def progress() -> Progress:
     return Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TextColumn("{task.fields[unit]}"), TimeElapsedColumn(), console=err, transient=True,
+        disable=not err.is_terminal,
     )  # fmt: skip
 
 
@@ -278,10 +280,11 @@ def tell(done: Ingested, left: int, *, as_json: bool = False) -> None:
         )
         return
     known = done.read - done.written
-    out.print(f"{done.read} messages read: {done.written} new or changed, {known} known already")
+    out.print(f"{counted(done.read, 'message')} read: {done.written} new or changed, {known} known already")
     if left:
         out.print(
-            f"[yellow]{left} operations wait: no worker listens to queues db and llm; `isotherm up` starts some[/yellow]"
+            f"[yellow]{counted(left, 'operation')} not ended: no worker listens to queues db and llm; "
+            "`isotherm up` starts some[/yellow]"
         )
     tell_bad(done)
 

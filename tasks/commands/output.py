@@ -122,6 +122,11 @@ def state(name: str) -> str:
     return f"[{style}]{name}[/{style}]"
 
 
+def counted(n: int, noun: str, plural: str | None = None) -> str:
+    """A number with what it counts: 1 record, 2 records."""
+    return f"{n} {noun if n == 1 else plural or f'{noun}s'}"
+
+
 def age(moment: datetime | None) -> str:
     """How long ago a moment was, for people."""
     return "-" if moment is None else span((datetime.now(UTC) - moment).total_seconds())

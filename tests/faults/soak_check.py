@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -10,6 +11,7 @@ from uuid import UUID
 from brain_kit import check_brain
 from inprocess import check_database
 from soak_calls import Caller
+from soak_interest import thing
 
 from isotherm import storage
 from isotherm.pipeline.brain.objects import namespace_uuid
@@ -19,6 +21,7 @@ from isotherm.storage.brain_mirror import Drift
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.pool import fetch_all
+from isotherm.tasks import producers
 
 _RECORDS = """
 SELECT r.id, r.content, r.summary, b.body, b.raw_bytes, r.content_sha256, o.object_key, b.record_key IS NOT NULL
@@ -32,10 +35,23 @@ JOIN brain_objects AS b ON b.namespace_id = e.namespace_id AND b.id = e.target A
 WHERE e.namespace_id = %(ns)s AND e.deleted_at IS NULL"""
 _STATES = "SELECT id, state, error FROM operations WHERE id = ANY(%(ids)s)"
 _LEASES = "SELECT count(*) FROM operation_steps WHERE state IN ('pending', 'running') OR lease_until IS NOT NULL"
-_MESSAGES = (
-    "SELECT count(*) FROM tier_records AS r JOIN namespaces AS n ON n.id = r.namespace_id WHERE n.session LIKE 'talk%%'"
-)
-
+_MESSAGES = """
+SELECT count(*) FROM tier_records AS r JOIN namespaces AS n ON n.id = r.namespace_id JOIN banks AS b ON b.id = n.bank_id
+WHERE b.agent = %(agent)s AND n.session LIKE %(session)s"""
+_PARTS = """
+SELECT p.id, string_agg(c.content, E'\n' ORDER BY c.position) FROM brain_objects AS p
+JOIN brain_objects AS c ON c.namespace_id = p.namespace_id AND c.parent_id = p.id AND c.deleted_at IS NULL
+WHERE p.namespace_id = %(ns)s AND p.deleted_at IS NULL GROUP BY p.id"""
+_LIVE = """
+SELECT p.name, p.status FROM interest_points AS p JOIN banks AS b ON b.id = p.bank_id
+WHERE b.agent = %(agent)s AND b.tenant IS NULL AND p.status <> 'archived'"""
+_BARE = """
+SELECT 'record', state, count(*) FROM (SELECT vector_state AS state FROM tier_records) AS r WHERE state <> 'done' GROUP BY 2
+UNION ALL SELECT 'object', vector_state, count(*) FROM brain_objects WHERE deleted_at IS NULL AND vector_state <> 'done' GROUP BY 2"""
+# Who was forgotten whole; of the others a session was, and the name of their agent stays.
+_GUESTS = """
+SELECT (SELECT count(*) FROM namespaces WHERE tenant LIKE 'tenant%')
+     + (SELECT count(*) FROM banks WHERE tenant LIKE 'tenant%-2' OR tenant LIKE 'tenant%-3')"""
 
 _COMES_AND_GOES_S = 20.0
 
@@ -54,26 +70,33 @@ class Verdict:
         return not any((self.lost, self.doubled, self.stuck, self.drift, self.residue))
 
 
-def check(callers: Sequence[Caller]) -> Verdict:
-    """Compare everything."""
-    found = Verdict()
+def check(callers: Sequence[Caller], found: Verdict) -> Verdict:
+    """Compare everything, once nothing moves any more, and add to what was found before."""
     for caller in callers:
         found.lost += caller.wrong
         _operations(found, caller)
-        _records(found, caller)
+        _records(found, caller, caller.session, caller.records)
+        _records(found, caller, caller.copied, caller.copies)
         _knowledge(found, caller)
-    messages, stored = sum(c.messages for c in callers), fetch_all(_MESSAGES)[0][0]
-    _difference(found, "messages of sessions", messages, stored)
-    _leftovers(found)
-    check_database()
-    check_brain()
+        _files(found, caller)
+        _interests(found, caller)
+        _erased(found, caller)
+    _stores(found)
+    for look in (check_database, check_brain):
+        try:
+            look()
+        except AssertionError as error:
+            found.lost.append(f"{look.__name__}: {error}")
     return found
 
 
 def _operations(found: Verdict, caller: Caller) -> None:
-    rows = {i: (state, error) for i, state, error in fetch_all(_STATES, {"ids": list(caller.operations)})}
-    found.lost += [f"operation {i} was accepted and is gone" for i in caller.operations - rows.keys()]
-    found.stuck += [f"operation {i} is {state}: {error}" for i, (state, error) in rows.items() if state != "done"]
+    asked = list(caller.operations | caller.gone)
+    rows = {i: (state, error) for i, state, error in fetch_all(_STATES, {"ids": asked})}
+    found.lost += [f"operation {i} was accepted and is gone" for i in caller.operations - rows.keys() - caller.gone]
+    stopped = caller.cancelled | caller.gone
+    bad = {i: row for i, row in rows.items() if row[0] != "done" and not (row[0] == "cancelled" and i in stopped)}
+    found.stuck += [f"operation {i} is {state}: {error}" for i, (state, error) in bad.items()]
 
 
 def _place(namespace: Namespace) -> int:
@@ -81,14 +104,12 @@ def _place(namespace: Namespace) -> int:
     return -1 if place is None else place.namespace_id
 
 
-def _records(found: Verdict, caller: Caller) -> None:
+def _records(found: Verdict, caller: Caller, where: Namespace, wanted: dict[str, str]) -> None:
     blobs, stored = storage.open().blobs, {}
-    for record_id, content, summary, body, raw, sha, object_key, is_cold in fetch_all(
-        _RECORDS, {"ns": _place(caller.session)}
-    ):
+    for record_id, content, summary, body, raw, sha, object_key, is_cold in fetch_all(_RECORDS, {"ns": _place(where)}):
         whole = cold.text(StoredBody(summary, body, raw, sha, object_key), blobs) if is_cold else (content or summary)
         stored[record_id] = whole
-    _same(found, f"record of caller {caller.number}", caller.records, stored)
+    _same(found, f"record of {where.session} of caller {caller.number}", wanted, stored)
 
 
 def _knowledge(found: Verdict, caller: Caller) -> None:
@@ -106,6 +127,34 @@ def _knowledge(found: Verdict, caller: Caller) -> None:
         differs = brain_mirror.compare(storage.open().brain.graph, namespace_id, namespace_uuid(caller.knowledge))
         if differs != Drift():
             found.drift.append(f"graph of caller {caller.number}: {differs}")
+
+
+def _files(found: Verdict, caller: Caller) -> None:
+    """Each file has the text it was taken in with last, and no part of an earlier one."""
+    parts = {i: text.strip() for i, text in fetch_all(_PARTS, {"ns": _place(caller.library)})}
+    wanted = {i: text.partition("\n\n")[2] for i, text in caller.files.items()}
+    _same(found, f"file of caller {caller.number}", wanted, parts)
+
+
+def _interests(found: Verdict, caller: Caller) -> None:
+    """Each thing that was said is one interest, or as many as a person made of it; messages are all there."""
+    said = {thing(topic) for topics in caller.said.values() for topic in topics}
+    there = Counter(thing(name) for name, _ in fetch_all(_LIVE, {"agent": caller.agent}))
+    who = f"of caller {caller.number}"
+    found.lost += [f"interest {name} {who} is gone" for name in _some(said - there.keys())]
+    found.residue += [f"interest {name} {who} is there and should not be" for name in _some(there.keys() - said)]
+    found.doubled += [f"interest {name} {who}: {n}" for name, n in there.items() if n > 1 + caller.undone[name]]
+    for session, wanted in (("talk%", sum(map(len, caller.said.values()))), ("chat", caller.chats)):
+        stored = fetch_all(_MESSAGES, {"agent": caller.agent, "session": session})[0][0]
+        _difference(found, f"messages {who} in {session}", wanted, stored)
+
+
+def _erased(found: Verdict, caller: Caller) -> None:
+    """Receipts of what was forgotten say that a look everywhere finds nothing more of it."""
+    for operation_id in caller.erasures:
+        left = producers.forget_receipt(operation_id).left
+        if left:
+            found.residue.append(f"erasure {operation_id} left {left}")
 
 
 def _same(found: Verdict, what: str, wanted: dict, stored: dict) -> None:
@@ -126,7 +175,9 @@ def _difference(found: Verdict, what: str, wanted: int, stored: int) -> None:
         found.doubled.append(f"{what}: {stored - wanted}")
 
 
-def _leftovers(found: Verdict) -> None:
+def leftovers() -> Verdict:
+    """What never goes while beat and workers go on."""
+    found = Verdict()
     for what, query in (("steps or leases", _LEASES), ("messages in the outbox", "SELECT count(*) FROM outbox")):
         # Beat goes on: what it asks for comes and goes. Only what never goes is left over.
         deadline = time.monotonic() + _COMES_AND_GOES_S
@@ -134,6 +185,14 @@ def _leftovers(found: Verdict) -> None:
             time.sleep(0.05)
         if count:
             found.residue.append(f"{count} {what} left")
+    return found
+
+
+def _stores(found: Verdict) -> None:
+    """Vectors, names and blobs agree with the rows."""
+    found.lost += [f"{n} vectors of {what}s are {state}" for what, state, n in fetch_all(_BARE)]
+    if guests := fetch_all(_GUESTS)[0][0]:
+        found.residue.append(f"{guests} guests were forgotten and have names")
     objects = health.compare_objects(storage.open().blobs)
     if objects.missing:
         found.lost.append(f"{objects.missing} objects of the blob store")

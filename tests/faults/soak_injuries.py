@@ -8,62 +8,26 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from contextlib import suppress
 
 import psycopg
 import redis
-from harness import Process, Processes
+from soak_messages import deliver_again, kill_before_mark, shuffle
 from soak_proxy import Mode, Proxy
+from soak_surroundings import (
+    busy_model,
+    fill_disk,
+    graph_away,
+    half_replies,
+    jump,
+    lose_blobs,
+    silent_model,
+)
+from soak_world import World
 
-from isotherm.storage.embedded import Embedded
-from isotherm.tasks.app import app
-
-_SENT = """
-SELECT s.stage, s.queue, s.id, s.operation_id::text, o.trace_id::text
-FROM operation_steps AS s JOIN operations AS o ON o.id = s.operation_id ORDER BY s.id DESC LIMIT 200"""
 _KILLED = """
 SELECT count(pg_terminate_backend(pid)) FROM (
     SELECT pid FROM pg_stat_activity WHERE application_name = 'isotherm' ORDER BY random() LIMIT %s) AS chosen"""
-_DELIVERIES = 8
-
-
-@dataclass
-class World:
-    """Servers, the sockets before them, and processes that are started again when they end."""
-
-    servers: Embedded
-    processes: Processes
-    postgres: Proxy
-    redis: Proxy
-    blobs: Path
-    running: dict[str, Process] = field(default_factory=dict)
-    started: int = 0
-    duplicates: int = 0
-
-    def tend(self) -> None:
-        """Start what is missing, under names that nobody had; a machine's supervisor would do the same."""
-        for role in ("beat", "worker-a", "worker-b"):
-            process = self.running.get(role)
-            if process is not None and process.popen.poll() is None:
-                continue
-            self.started += 1
-            name = f"{role}-{self.started}"
-            if role == "beat":
-                self.running[role] = self.processes.beat(name)
-            else:
-                self.running[role] = self.processes.worker(name, ready=False)
-
-    def heal(self) -> None:
-        """End every injury that lasts."""
-        for proxy in (self.postgres, self.redis):
-            proxy.set("pass")
-        self.servers.start()
-        self.tend()
-
-    def worker(self, dice: random.Random) -> Process:
-        return self.running[dice.choice(("worker-a", "worker-b"))]
 
 
 def kill_child(world: World, dice: random.Random) -> None:
@@ -92,7 +56,7 @@ def kill_beat(world: World, dice: random.Random) -> None:
 
 def end_backends(world: World, dice: random.Random) -> None:
     """pg_terminate_backend on some connections of the product."""
-    with suppress(psycopg.OperationalError), _direct(world) as conn:
+    with suppress(psycopg.OperationalError), world.direct() as conn:
         conn.execute(_KILLED, (dice.randint(1, 4),))
 
 
@@ -136,41 +100,18 @@ def cut(world: World, dice: random.Random) -> None:
     _either(world, dice).cut()
 
 
-def deliver_again(world: World, dice: random.Random) -> None:
-    """Messages of the newest steps again, up to eight times each and in any order."""
-    with (
-        suppress(psycopg.OperationalError, OSError, app.connection_for_write().connection_errors),
-        _direct(world) as conn,
-    ):
-        rows = conn.execute(_SENT).fetchall()
-        again = [row for row in rows for _ in range(dice.choice((0, 0, 1, 2, _DELIVERIES)))]
-        dice.shuffle(again)
-        for stage, queue, step, operation, trace in again[:400]:
-            payload = {"step_id": step, "operation_id": operation, "trace_id": trace}
-            app.send_task(str(stage), args=[payload], queue=str(queue), retry=False)
-            world.duplicates += 1
-
-
-def lose_blobs(world: World, dice: random.Random) -> None:
-    """The blob store cannot be written for a while: a file stands where its folder was."""
-    aside = world.blobs.with_name("aside")
-    if not world.blobs.is_dir():
-        return
-    world.blobs.rename(aside)
-    world.blobs.touch()
-    time.sleep(dice.uniform(0.2, 1.0))
-    world.blobs.unlink()
-    aside.rename(world.blobs)
-
-
 Injury = Callable[[World, random.Random], None]
 INJURIES: dict[str, tuple[Injury, int]] = {
     "child killed": (kill_child, 8), "worker killed": (kill_worker, 3), "worker stopped": (stop_worker, 2),
     "beat killed": (kill_beat, 2), "backends ended": (end_backends, 4), "PostgreSQL killed": (kill_postgres, 2),
     "Redis killed": (kill_redis, 2), "Redis flushed": (flush_redis, 2), "Redis paused": (pause_redis, 2),
     "server slow": (delay, 3), "server hangs": (hang, 3), "connections cut": (cut, 4),
-    "messages again": (deliver_again, 6), "blob store away": (lose_blobs, 2),
+    "messages again": (deliver_again, 5), "messages out of order": (shuffle, 3), "killed before mark": (kill_before_mark, 3),
+    "graph away": (graph_away, 3), "clock jumps": (jump, 3), "blob store away": (lose_blobs, 2), "disk full": (fill_disk, 2),
+    "model busy": (busy_model, 2), "model silent": (silent_model, 2), "half replies": (half_replies, 2),
 }  # fmt: skip
+# Root alone can give the blob store a disk of its own.
+NEEDS_DISK = frozenset({"disk full"})
 
 
 def plan(seed: int) -> Iterator[tuple[str, Injury, random.Random]]:
@@ -182,14 +123,19 @@ def plan(seed: int) -> Iterator[tuple[str, Injury, random.Random]]:
         yield name, INJURIES[name][0], random.Random(dice.random())
 
 
-def injure(world: World, seed: int, faults: int, pause: tuple[float, float]) -> Counter[str]:
-    """Make so many injuries, one after the other; returns how many of each kind."""
+def injure(
+    world: World, seed: int, faults: int, pause: tuple[float, float], tell: Callable[[int], None]
+) -> Counter[str]:
+    """Make so many injuries, one after the other; returns how many of each kind. Args: tell: is told how many there were."""
     made: Counter[str] = Counter()
     for name, injury, dice in plan(seed):
         if made.total() >= faults:
             return made
+        if name in NEEDS_DISK and world.disk is None:
+            continue
         injury(world, dice)
         made[name] += 1
+        tell(made.total())
         time.sleep(dice.uniform(*pause))
         world.tend()
     raise AssertionError("a plan has no end")
@@ -211,10 +157,3 @@ def _for_a_while(proxy: Proxy, mode: Mode, dice: random.Random) -> None:
     proxy.set(mode)
     time.sleep(dice.uniform(0.3, 2.0))
     proxy.set("pass")
-
-
-@contextmanager
-def _direct(world: World) -> Iterator[psycopg.Connection]:
-    """A connection that does not pass the proxy."""
-    with psycopg.connect(world.servers.endpoints().postgres_dsn, autocommit=True, connect_timeout=5) as conn:
-        yield conn

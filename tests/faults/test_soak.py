@@ -13,6 +13,8 @@ import soak_check
 from soak_check import Verdict
 from soak_injuries import INJURIES, plan
 
+from isotherm.tasks import producers
+
 
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_doubled_stuck_adrift_or_left_over() -> None:
@@ -34,6 +36,13 @@ def test_seed_makes_the_same_plan_and_every_injury_has_its_turn() -> None:
     assert set(names) == set(INJURIES)
 
 
+def test_every_producer_is_called_in_a_soak() -> None:
+    sources = "".join(file.read_text() for file in Path(__file__).parent.glob("soak_*.py"))
+    # Not a call, what a program does when it ends, and what locks every table for as long as it takes.
+    others = {"MAX_BATCH", "Accepted", "flush", "rewrite_files"}
+    assert {name for name in producers.__all__ if f"producers.{name}" not in sources} <= others
+
+
 @pytest.mark.parametrize(
     ("stored", "finding"),
     [
@@ -52,6 +61,7 @@ def test_check_finds_what_differs_from_the_model(stored: dict[str, str], finding
 def test_check_finds_operations_that_vanished_or_ended_badly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(soak_check, "fetch_all", lambda *_: [(1, "dead", "killed"), (2, "done", None)])
     verdict = Verdict()
-    soak_check._operations(verdict, SimpleNamespace(operations={1, 2, 3}))  # type: ignore[arg-type]
+    caller = SimpleNamespace(operations={1, 2, 3}, gone={4}, cancelled={2})
+    soak_check._operations(verdict, caller)  # type: ignore[arg-type]
     assert verdict.lost == ["operation 3 was accepted and is gone"]
     assert verdict.stuck == ["operation 1 is dead: killed"]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from brain_kit import KNOWLEDGE, check_brain, new, settle, titles, uid
+from harness import steps_of
 from inprocess import drive
 from typer.testing import CliRunner
 
@@ -19,7 +20,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank
 from isotherm.storage import brain_mirror
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import namespaces
+from isotherm.storage.postgres import brain_imports, namespaces
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import brain_import, producers
 from isotherm.tasks.cli import app
@@ -100,6 +101,38 @@ def test_a_file_delivered_twice_is_stored_once_and_a_repeated_call_is_the_first_
     assert fetch_all("SELECT count(*) FROM brain_objects WHERE revision = 1") == [(2,)]
 
 
+def test_a_text_that_comes_late_leaves_the_newer_one_of_its_object_alone() -> None:
+    older = import_files(KNOWLEDGE, documents(kelp="# Kelp\n\nTwelve meters."))
+    newer = import_files(KNOWLEDGE, documents(kelp="# Kelp\n\nThirteen meters."))
+    drive(newer.operation_id)
+    drive(older.operation_id)
+    late = producers.operation(older.operation_id)
+    assert (late.state, late.error) == ("done", None)
+    [file, _] = steps_of(older.operation_id)
+    assert file.receipt == {"parts": 0, "written": 0, "removed": 0, "superseded": 1}
+    assert fetch_all("SELECT content FROM brain_objects WHERE parent_id IS NOT NULL") == [("Thirteen meters.",)]
+    assert fetch_all("SELECT count(*) FROM brain_imports") == [(0,)]
+
+
+def test_a_text_that_is_read_while_a_newer_one_is_stored_is_not_written_over_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    older = import_files(KNOWLEDGE, documents(kelp="# Kelp\n\nTwelve meters."))
+    newer = import_files(KNOWLEDGE, documents(kelp="# Kelp\n\nThirteen meters."))
+    read = brain_imports.get
+
+    def read_and_be_overtaken(conn: Any, key: int) -> Any:
+        found = read(conn, key)
+        monkeypatch.setattr(brain_imports, "get", read)
+        drive(newer.operation_id)
+        return found
+
+    monkeypatch.setattr(brain_imports, "get", read_and_be_overtaken)
+    drive(older.operation_id)
+    assert producers.operation(older.operation_id).state == "done"
+    assert fetch_all("SELECT content FROM brain_objects WHERE parent_id IS NOT NULL") == [("Thirteen meters.",)]
+
+
 def test_what_cannot_be_one_call_is_refused() -> None:
     one = Document(uid(1), "a", "text")
     for wrong in (
@@ -145,7 +178,7 @@ def test_the_command_takes_a_folder_and_names_what_it_left_out(tmp_path: Path, m
     assert (code, told["files"], told["written"], told["removed"], told["unfinished"]) == (0, 2, 0, 1, 0), told
     code, out = call("import", str(tmp_path / "guide.md"), "--agent", "atlas")
     assert code == 0
-    assert "1 files with 1 parts: 0 objects and parts new or changed" in out
+    assert "1 file with 1 part: 0 objects and parts new or changed" in out
     assert call("import", str(tmp_path / "photo.png"), "--agent", "atlas")[0] == 1
 
 

@@ -6,6 +6,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
@@ -66,6 +67,25 @@ def against(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Harness]]
 
 
 Against = Callable[..., Harness]
+
+
+@pytest.mark.parametrize("way", ["the connection breaks", "the text breaks off"])
+def test_half_a_reply_is_asked_for_again_and_never_taken_for_an_answer(against: Against, way: str) -> None:
+    whole = said(GOOD_TEXT)
+    text = json.dumps(whole.body)
+    half = replace(whole, half=True) if way == "the connection breaks" else Answer(text[: len(text) // 2])
+    harness = against(half, half, whole)
+    assert harness.ask() == MERGED
+    assert len(harness.script.asked) == 3
+    with pytest.raises(TransientError):
+        against(half).ask()
+
+
+def test_a_page_that_is_no_answer_at_all_is_refused_at_once(against: Against) -> None:
+    harness = against(Answer("<html>It works!</html>"))
+    with pytest.raises(RejectedError):
+        harness.ask()
+    assert len(harness.script.asked) == 1
 
 
 def test_a_good_answer_is_asked_once_with_a_strict_schema(against: Against) -> None:

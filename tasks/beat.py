@@ -1,0 +1,39 @@
+"""Beat's scheduler: ticks go on at their pace when the machine's clock jumps."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import structlog
+from celery.beat import PersistentScheduler
+
+log = structlog.get_logger("isotherm")
+
+# What wall clock and monotonic clock may differ by between two looks; clocks that are slewed stay far below.
+_JUMP_S = 1.0
+
+
+class SteadyScheduler(PersistentScheduler):  # type: ignore[misc]  # Celery ships no types
+    """Celery's own one waits until the clock is again where it was, for hours after it was set back by hours.
+
+    Here a jump makes the times of all entries anew: what is due is sent, the rest after one pace at most.
+    """
+
+    _ahead_s: float | None = None
+
+    def tick(self, *args: Any, **options: Any) -> float:  # noqa: ANN401 - as the class above
+        """Send what is due; returns the seconds until the next look."""
+        ahead = time.time() - time.monotonic()
+        if self._ahead_s is None or abs(ahead - self._ahead_s) > _JUMP_S:
+            if self._ahead_s is not None:
+                log.warning("beat.clock_jumped", seconds=round(ahead - self._ahead_s, 3))
+            self._begin_anew()
+        self._ahead_s = ahead
+        return float(super().tick(*args, **options))
+
+    def _begin_anew(self) -> None:
+        """No entry was sent later than now; that goes for the times of an earlier life too, which a file keeps."""
+        for entry in self.schedule.values():
+            entry.last_run_at = min(entry.last_run_at, entry.default_now())
+        self._heap = None
