@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,6 +88,22 @@ def storable(value: object) -> object:
     if isinstance(value, Mapping):
         return {storable(key): storable(item) for key, item in value.items()}
     return [storable(item) for item in value] if isinstance(value, list) else value
+
+
+def are_plain(texts: Sequence[str], max_bytes: int) -> bool:
+    """Whether all texts of a call are stored as they are: ASCII without NUL, none longer than `max_bytes`.
+
+    Most are, and to look at all of them at once takes a tenth of the time of `clean_text` for each.
+    """
+    if not set(map(type, texts)) <= {str}:
+        return False
+    whole = "".join(texts)
+    return whole.isascii() and "\0" not in whole and max(map(len, texts), default=0) <= max_bytes
+
+
+def are_plain_names(names: Sequence[str]) -> bool:
+    """As `are_plain`, for `clean_name`."""
+    return are_plain(names, NAME_MAX_BYTES) and "".join(names).isprintable() and all(map(str.strip, names))
 
 
 class _MetadataCopier:
