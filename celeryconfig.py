@@ -19,7 +19,7 @@ _COLLECT_S = 300.0
 _AGE_S = 600.0
 _INTERESTS_DUE_S = 60.0
 _INTEREST_MIRROR_S = 5.0
-_STALE_S = 86_400.0
+_STALE_S = 300.0
 
 broker_url = servers.broker_url(_settings)
 result_backend = servers.result_url(_settings)
@@ -95,7 +95,7 @@ imports = (
 
 
 def _every(task: str, seconds: float) -> dict[str, object]:
-    """A tick that comes too soon after the last one returns at once; one that is a day old is dropped by the worker.
+    """A tick that comes too soon after the last one returns at once; one that is five minutes old is dropped by the worker.
 
     Not sooner: it compares beat's clock with its own, and a machine whose clock is ahead would drop every tick.
     """

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import math
 import os
-import resource
+import re
 import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import numpy as np
@@ -142,9 +143,9 @@ def _at(ground: Arena, size: int, asked: int) -> list[Line]:
         points = [Point(Candidate(name), vec) for name, vec in zip(names, vectors, strict=True)]
         _clustered(bank_id, points[:20])  # what is read first is read from the disk
         gc.collect()
-        before, begun = _resident(), time.perf_counter()
+        before, begun = _peak(anew=True), time.perf_counter()
         linked = _clustered(bank_id, points)
-        ours, grown = time.perf_counter() - begun, _resident() - before
+        ours, grown = time.perf_counter() - begun, _peak() - before
         begun = time.perf_counter()
         with connection() as conn:
             found = interest_near.nearest(conn, bank_id, list(vectors), _MODEL, _NEAREST)
@@ -253,6 +254,9 @@ def _raw_numpy(size: int, vectors: Vectors) -> tuple[list[list[int]], float]:
     return np.take_along_axis(places, order, axis=1).tolist(), taken
 
 
-def _resident() -> int:
-    """The largest resident set so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _peak(*, anew: bool = False) -> int:
+    """The largest resident set, in bytes. Args: anew: since now; what was larger before does not hide what comes."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    return int(found.group(1)) * 1024 if found else 0

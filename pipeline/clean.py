@@ -173,7 +173,14 @@ def _limit(text: str, field: str, max_bytes: int) -> None:
 
 
 def whole_number(value: object, field: str) -> int:
-    """Return a value that is a whole number. Raises: RejectedError naming the field for any other, such as 1.0."""
-    if not isinstance(value, int):
+    """Return a value that is a whole number. Raises: RejectedError naming the field for any other, such as 1.0 or True."""
+    if not isinstance(value, int) or isinstance(value, bool):
         raise RejectedError(f"{field}: a whole number is needed")
     return value
+
+
+def whole_limit(value: object, most: int) -> int:
+    """Return how many are asked for. Raises: RejectedError for anything but a whole number from 1 to `most`."""
+    if not 1 <= (limit := whole_number(value, "limit")) <= most:
+        raise RejectedError(f"limit: from 1 to {most}")
+    return limit

@@ -18,7 +18,7 @@ from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_rank import Walked
-from isotherm.pipeline.brain.objects import namespace_uuid
+from isotherm.pipeline.brain.objects import canonical_uuid, namespace_uuid
 from isotherm.pipeline.brain.promotion import Hit, Promoted, promote
 from isotherm.pipeline.brain.result_sets import Kept, KeptPart, ResultSet, SearchContext, cursor
 from isotherm.pipeline.brain.snippets import READ_CHARS, snippet_around
@@ -122,7 +122,7 @@ class Finder:
             ns, filters = asked.place.namespace_id, asked.filters
             k = self._k(asked.limit)
             equal = brain_exact.equal(conn, ns, query, filters, k, fields=fields)
-            as_id = brain_exact.canonical_uuid(query)
+            as_id = canonical_uuid(query)
             if as_id is not None:  # other ids are not nearly right
                 named = [row for row in equal if row.id == as_id] or equal
                 legs = {_SAME: Leg(tuple(named))}

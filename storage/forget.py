@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
 
+from isotherm.pipeline.brain.links import EdgeKey
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.stages import BRAIN_MIRROR
@@ -18,6 +19,7 @@ from isotherm.storage import cold, erasure_check, interest_mirror
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import (
     cold_blobs,
+    forget_objects,
     namespaces,
     rewriting,
     tier_forget,
@@ -97,9 +99,14 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
         _bring_interests(opened, erasure)
         _blobs(opened)
         return Erased(done=True)
+    if erasure.level is Level.INTERESTS:
+        _bring_interests(opened, erasure)
+        return Erased(done=True)
     with connection() as conn:
         if running := tier_forget.running_outside(conn, erasure):
             raise TransientError(f"{running} steps of what is forgotten still run")
+    if erasure.level is Level.OBJECTS:
+        return Erased(True, tuple(_discard(opened, erasure)))
     budget = _Budget(batches)
     for some in (_operations, _records, _objects):
         if not budget.spend(lambda some=some: some(opened, erasure)):  # type: ignore[misc]  # mypy cannot infer a lambda's default
@@ -191,6 +198,19 @@ def _clear_graphs(opened: Storage, erasure: Erasure) -> list[Mirror]:
         alive = erasure_check.alive(conn, erasure)
         again = [namespace for graph, namespace in alive.items() if graph in set(erasure.graphs)]
         return [mirror for namespace in again if (mirror := _mirror(conn, namespace)) is not None]
+
+
+def _discard(opened: Storage, erasure: Erasure) -> list[Mirror]:
+    """Take single objects out of the graph; those that were put again under their ids are mirrored again."""
+    edges = [EdgeKey(UUID(source), UUID(target), label) for source, target, label in erasure.edges]
+    for graph in erasure.graphs:
+        opened.brain.graph.discard(graph, erasure.objects, edges)
+    with connection() as conn:
+        ids, keys = forget_objects.alive(conn, erasure.namespace_ids, erasure.objects)
+    if not ids:
+        return []
+    new = NewOperation(uuid7(), BRAIN_MIRROR, uuid4(), erasure.bank_ids[0], erasure.namespace_ids[0])
+    return [Mirror(new, [NewStep(BRAIN_MIRROR, {"ids": [str(i) for i in ids], "edges": keys})])]
 
 
 def _mirror(conn: Connection, namespace: Namespace) -> Mirror | None:

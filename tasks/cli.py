@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
@@ -111,6 +112,9 @@ def _options(
 
 def main() -> None:
     """Run the command. A person sees a sentence for an error of ours, and a traceback only by ISOTHERM_DEBUG=1."""
+    for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is shown escaped, in JSON as JSON escapes it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except Exception as error:

@@ -21,6 +21,7 @@ from isotherm.pipeline.interest.candidates import HistPoint, Outcome, Point, Sta
 from isotherm.pipeline.interest.pairs import contradictions_by_rules, relate_by_rules
 from isotherm.pipeline.interest.s2 import ClusterResult, Component
 from isotherm.pipeline.interest.v1_2 import Unit
+from isotherm.storage.models import factory
 from isotherm.storage.postgres import (
     interest_history,
     interest_steps,
@@ -194,7 +195,8 @@ def _units(found: ClusterResult) -> list[list[NewStep]]:
     stage = stages.V1_2_ADJUDICATE
     alone = [n for n, component in enumerate(found.components) if component.judged]
     # One that a model judges is a step of its own: should it fail, it is named and tried again without the others.
-    batched = batches(alone) if storage.open().settings.chat == "rules" else batches(alone, 1)
+    by_rules = factory.chat_model(storage.open().settings) is None
+    batched = batches(alone) if by_rules else batches(alone, 1)
     lines = [[next_step(stage, f"c{n}", {"components": batch})] for n, batch in enumerate(batched)]
     for n, queue in enumerate(found.queues):
         lines.append([

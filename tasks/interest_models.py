@@ -50,14 +50,13 @@ class Readers:
         if step is not None and step.bank_id is not None and (chat or embedder):
             with statement() as conn:
                 erasures = interest_copies.erasures(conn, step.bank_id)
-                budget = interest_usage.granted(conn, step.operation_id) or _budget(settings)
-            # Where money is counted, the next question waits until the one before is paid.
-            parallel = settings.chat_parallel if budget == Budget() else 1
-            limit = None if budget == Budget() else _budget(settings)
             if chat is not None:
                 model = settings.chat_model or ""
-                metered = MeteredChat(BoundedChat(chat, Semaphore(parallel)), _meter(settings, step, model, limit))
-                chat = RememberingChat(metered, step.bank_id, model, erasures)
+                meter = _meter(settings, step, model)
+                # Where money is counted, the next question waits until the one before is paid.
+                parallel = settings.chat_parallel if meter.budget is None else 1
+                chat = MeteredChat(BoundedChat(chat, Semaphore(parallel)), meter)
+                chat = RememberingChat(chat, step.bank_id, model, erasures)
             embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id, erasures)
         return cls(chat, embedder, factory.redactor(settings), parallel)
 
@@ -134,13 +133,12 @@ class Readers:
         return replace(candidate, topic=redact(candidate.topic), reason=redact(candidate.reason), tags=tags)
 
 
-def _meter(settings: Settings, step: ClaimedStep, model: str, budget: Budget | None) -> Meter:
+def _meter(settings: Settings, step: ClaimedStep, model: str) -> Meter:
     prices = Prices(settings.chat_input_price, settings.chat_output_price)
-    return Meter(step.operation_id, step.stage, step.unit, model, prices, budget)
-
-
-def _budget(settings: Settings) -> Budget:
-    return Budget(settings.run_tokens, settings.run_money)
+    budget = Budget(settings.run_tokens, settings.run_money)
+    with statement() as conn:
+        counted = (interest_usage.granted(conn, step.operation_id) or budget) != Budget()
+    return Meter(step.operation_id, step.stage, step.unit, model, prices, budget if counted else None)
 
 
 def _why(error: RejectedError) -> StoodIn:

@@ -103,23 +103,25 @@ def going_on(stage: str, deliver: Callable[[str, Json], object], hostname: str |
     here = _Delivery(STAGES[stage], time.monotonic() + _QUICK_S)
     known = _DELIVERY.set(here)
     done: list[int] = []
+    seen: list[_Seen] = []
     try:
         yield
         while here.waiting:
             message, line = here.waiting.popleft()
-            for each, job in line:
-                _run(each, job, deliver, hostname)
+            seen += [_run(each, job, deliver, hostname) for each, job in line]
             done.append(message.id)
     finally:
         _DELIVERY.reset(known)
         _remove(done)
+        if seen:  # not before: in between it would cost the steps their time
+            after_commit(_show, seen)
 
 
-def _run(stage: str, job: Json, deliver: Callable[[str, Json], object], hostname: str | None) -> None:
+def _run(stage: str, job: Json, deliver: Callable[[str, Json], object], hostname: str | None) -> _Seen:
     begun = time.time()
     with structlog.contextvars.bound_contextvars(task=stage):
         deliver(stage, job)
-    after_commit(_show, _Seen(stage, job, hostname, begun, time.time()))
+    return _Seen(stage, job, hostname, begun, time.time())
 
 
 def _remove(ids: Sequence[int]) -> None:
@@ -132,11 +134,11 @@ def _remove(ids: Sequence[int]) -> None:
         log.warning("outbox.message_left", messages=len(ids), reason=str(error))
 
 
-def _show(seen: Sequence[_Seen]) -> None:
+def _show(runs: Sequence[Sequence[_Seen]]) -> None:
     """Tell monitors such as flower of steps that came without a message of their own."""
     if not app.conf.worker_send_task_events:
         return
-    for one in seen:
+    for one in (one for seen in runs for one in seen):
         uuid, shown = str(uuid4()), f"(step {one.job['step_id']} of operation {one.job['operation_id']})"
         with app.events.default_dispatcher(hostname=one.hostname) as dispatcher:
             dispatcher.send(

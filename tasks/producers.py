@@ -56,6 +56,8 @@ from isotherm.tasks.produce_brain import (
 from isotherm.tasks.produce_forget import (
     forget,
     forget_agent,
+    forget_interests,
+    forget_objects,
     forget_receipt,
     forget_session,
     forget_tenant,
@@ -92,6 +94,8 @@ __all__ = [
     "flush",
     "forget",
     "forget_agent",
+    "forget_interests",
+    "forget_objects",
     "forget_receipt",
     "forget_session",
     "forget_tenant",

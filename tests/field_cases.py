@@ -14,7 +14,7 @@ CASES: dict[str, tuple[str, ...]] = {
         "faults/test_errors_make_states.py::test_record_that_kills_its_process_ends_dead_and_one_command_replays_it",
         (
             "faults/test_interest_model_calls.py::"
-            "test_runners_killed_while_the_model_thinks_ask_that_question_once_more_and_no_other"
+            "test_runners_killed_while_the_model_thinks_ask_those_questions_once_more_and_no_other"
         ),
         "integration/test_interest_budget.py::test_a_run_without_a_budget_asks_nothing_and_goes_on_when_it_gets_one",
     ),

@@ -26,6 +26,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.storage.brain_expand import Expanded, Related
 from isotherm.tasks import produce_brain, producers
+from isotherm.tasks.commands import inputs
 from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
@@ -44,7 +45,6 @@ Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer
 
 _LINES = {".jsonl", ".ndjson"}
 _BATCH = 500
-_FILE_LIMIT = 64 * 1024 * 1024
 _WAIT_S = 120.0
 _SHOWN_BAD = 20
 
@@ -97,10 +97,7 @@ def put(
 
 
 def _put_document(namespace: Namespace, file: Path, kind: str, title: str | None, done: Done) -> None:
-    raw = file.read_bytes()
-    if len(raw) > _FILE_LIMIT:
-        raise RejectedError(f"{file.name}: {len(raw)} bytes, the limit is {_FILE_LIMIT}")
-    objects = objects_of(namespace, read_document(namespace, file, raw, kind, title))
+    objects = objects_of(namespace, read_document(namespace, file, inputs.bytes_of(file), kind, title))
     if len(objects) > produce_brain.MAX_BATCH:
         raise RejectedError(
             f"{file.name}: {len(objects)} parts, the limit is {produce_brain.MAX_BATCH}; split the file"
@@ -127,8 +124,8 @@ def put_lines(namespace: Namespace, file: Path, kind: str, done: Done) -> None:
     """Whole objects first, then parts, then links: each may stand in the file before what it needs."""
     objects: list[NewObject] = []
     links: list[NewLink] = []
-    with file.open("rb") as lines:
-        for line in object_lines.parse(lines, namespace, kind):
+    with file.open("rb") as source:
+        for line in object_lines.parse(inputs.lines(source, object_lines.LINE_LIMIT), namespace, kind):
             if isinstance(line, BadLine):
                 done.bad.append((file.name, line.number, line.reason))
             elif isinstance(line.value, NewLink):

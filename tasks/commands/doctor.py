@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from isotherm.storage.postgres.tier_forget import Erasure
 from isotherm.storage.redis import client as redis_client
 from isotherm.storage.settings import Settings, settings
 from isotherm.tasks import broker
+from isotherm.tasks.commands.inputs import bytes_of, json_of
 from isotherm.tasks.commands.ops import parse_id
 from isotherm.tasks.commands.output import (
     Exit,
@@ -210,10 +210,7 @@ def _erased(wanted: str) -> Finding:
 def _receipt(wanted: str) -> Erasure:
     path = Path(wanted)
     if path.is_file():
-        try:
-            return erasure_check.of_receipt(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError:
-            raise RejectedError("this file is no JSON") from None
+        return erasure_check.of_receipt(json_of(bytes_of(path), "the receipt"))
     known = erasure_check.known(parse_id(wanted))
     if known is None:
         raise RejectedError("this database knows of no such erasure; give the file of its receipt")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -17,6 +15,7 @@ from isotherm.pipeline.tier.records import Record
 from isotherm.storage.explain import Explanation, Rating
 from isotherm.storage.postgres.tier_edit import Pinned
 from isotherm.tasks import producers
+from isotherm.tasks.commands.inputs import json_of, text_or_input
 from isotherm.tasks.commands.memory import Agent, Session, Tenant, end_with, tier_name, wait_for
 from isotherm.tasks.commands.output import (
     JsonFlag,
@@ -102,7 +101,7 @@ def update(
         done = producers.update(
             Namespace.of(agent, session, tenant=tenant),
             record_id,
-            content=sys.stdin.read() if content == "-" else content,
+            content=None if content is None else text_or_input(content),
             importance=importance,
             metadata=None if metadata is None else _object(metadata),
             expected_version=version,
@@ -118,10 +117,7 @@ def update(
 
 
 def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
+    found = json_of(text, "metadata")
     if not isinstance(found, dict):
         raise RejectedError("metadata: a JSON object is needed")
     return found

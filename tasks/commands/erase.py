@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 from rich.markup import escape
@@ -12,7 +13,7 @@ from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.storage.forget import Receipt, Rewritten
-from isotherm.tasks import producers
+from isotherm.tasks import produce_brain, producers
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.commands.memory import Session, Tenant, end_with, wait_for
 from isotherm.tasks.commands.ops import OperationId, parse_id
@@ -40,6 +41,13 @@ def forget(
     agent: Annotated[str | None, typer.Option("--agent", "-a", help="Whose memory.")] = None,
     session: Session = None,
     tenant: Tenant = None,
+    objects: Annotated[
+        list[str] | None,
+        typer.Option("--object", "-o", metavar="ID", help="An object of its knowledge, with its parts."),
+    ] = None,
+    interests: Annotated[
+        list[str] | None, typer.Option("--interest", "-i", metavar="ID", help="An interest of this agent.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait until a look everywhere finds nothing more.")] = True,
     vacuum: Annotated[
@@ -47,14 +55,19 @@ def forget(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Forget records, a session (--agent --session), an agent (--agent) or a tenant (--tenant alone), for good.
+    """Forget records, objects or interests by id, a session (--agent --session), an agent (--agent) or a tenant, for good.
+
+    A tenant is named by --tenant alone.
 
     There is no way back. The receipt holds ids and counts; exit code 4 when something is left.
     """
     with errors_as_sentences():
         if vacuum and not wait:
             raise RejectedError("--vacuum needs the end of the erasure: leave out --no-wait")
-        named, call = _wanted(ids or [], agent, session, tenant)
+        if objects or interests:
+            named, call = _single(ids or [], objects or [], interests or [], agent, session, tenant)
+        else:
+            named, call = _wanted(ids or [], agent, session, tenant)
         storage.open(ready())
         if not yes and not typer.confirm(f"Forget {named}, for good?", err=True):
             fail("nothing was forgotten", Exit.REFUSED)
@@ -65,6 +78,28 @@ def forget(
         end_with(ended)
         if vacuum:
             _tell_files(producers.rewrite_files())
+
+
+def _single(
+    ids: list[str], objects: list[str], interests: list[str], agent: str | None, session: str | None, tenant: str | None
+) -> Wanted:
+    """Objects or interests, which belong to an agent and no session."""
+    if agent is None or session is not None or bool(ids) + bool(objects) + bool(interests) > 1:
+        raise RejectedError("name the agent with --agent, no session, and either records, objects or interests")
+    of = f"of agent {agent}" + (f" of tenant {tenant}" if tenant else "")
+    wanted = [_uuid(one) for one in objects or interests]
+    if objects:
+        namespace = produce_brain.knowledge(agent, tenant=tenant)
+        return f"{len(wanted)} objects {of}", lambda: producers.forget_objects(namespace, wanted)
+    bank = Bank(tenant, agent)
+    return f"{len(wanted)} interests {of}", lambda: producers.forget_interests(bank, wanted)
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise RejectedError("an id of an object or an interest is a UUID") from None
 
 
 def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str | None) -> Wanted:

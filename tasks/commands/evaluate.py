@@ -22,6 +22,7 @@ from isotherm.storage.postgres import tier_list
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import produce_brain, producers
+from isotherm.tasks.commands.inputs import bytes_of
 from isotherm.tasks.commands.output import (
     JsonFlag,
     clip,
@@ -81,7 +82,7 @@ def evaluate(
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8-sig").splitlines()
+        return bytes_of(file).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise RejectedError(f"{file.name}: not UTF-8") from None
 

@@ -24,6 +24,7 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import produce_brain, produce_import
 from isotherm.tasks.commands.brain import read_document
 from isotherm.tasks.commands.ingest import progress, somebody_works
+from isotherm.tasks.commands.inputs import bytes_of
 from isotherm.tasks.commands.output import Exit, counted, err, errors_as_sentences, out, print_json, ready, table
 
 _FILE_LIMIT = 32 * 1024 * 1024
@@ -114,9 +115,7 @@ def _read(namespace: Namespace, root: Path, file: Path, kind: str, done: _Taken)
 
 
 def _raw(file: Path) -> bytes:
-    if file.stat().st_size > _FILE_LIMIT:
-        raise RejectedError(f"more than {_FILE_LIMIT} bytes")
-    raw = file.read_bytes()
+    raw = bytes_of(file, _FILE_LIMIT)
     raw.decode("utf-8-sig")
     if b"\0" in raw:
         raise RejectedError("not a text")

@@ -24,6 +24,7 @@ from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import settings
 from isotherm.tasks import broker, produce_interest, producers
+from isotherm.tasks.commands.inputs import lines
 from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
@@ -200,20 +201,11 @@ def _parsed(source: BinaryIO) -> Iterator[TranscriptLine | BadLine]:
     head = source.read(_HEAD_BYTES)
     source.seek(0)
     if transcript.detect(head) == "lines":
-        return transcript.parse_lines(lines(source))
+        return transcript.parse_lines(lines(source, transcript.LINE_LIMIT))
     data = source.read(_DOCUMENT_LIMIT + 1)
     if len(data) > _DOCUMENT_LIMIT:
         raise RejectedError(f"a JSON document of more than {_DOCUMENT_LIMIT} bytes; write it as JSON Lines")
     return transcript.parse_document(data)
-
-
-def lines(source: BinaryIO, most: int = transcript.LINE_LIMIT) -> Iterator[bytes]:
-    """Lines of a file; of one beyond the limit only so much as shows that it is, so that memory stays flat."""
-    limit = most + 1
-    while line := source.readline(limit):
-        yield line
-        while len(line) == limit and not line.endswith(b"\n"):
-            line = source.readline(limit)
 
 
 def set_aside(done: SetAside, folder: Path, file: Path, line: BadLine) -> None:

@@ -29,6 +29,7 @@ from isotherm.storage.postgres.operations import Operation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.redis.tail import TailRecord
 from isotherm.tasks import producers
+from isotherm.tasks.commands.inputs import text_or_input
 from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
@@ -77,7 +78,7 @@ def remember(
         ready()
         accepted = producers.remember(
             Namespace.of(agent, session, tenant=tenant),
-            sys.stdin.read() if content == "-" else content,
+            text_or_input(content),
             role=role,
             key=key,
             time=_moment(time),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from isotherm.pipeline.tier.portable import PortableRecord, read_line
 from isotherm.pipeline.transcript import BadLine
 from isotherm.tasks import producers
 from isotherm.tasks.commands import import_texts
-from isotherm.tasks.commands.ingest import SetAside, lines, progress, set_aside, tell_bad, wait_for_operations
+from isotherm.tasks.commands.ingest import SetAside, progress, set_aside, tell_bad, wait_for_operations
+from isotherm.tasks.commands.inputs import lines
 from isotherm.tasks.commands.memory import Session, Tenant
 from isotherm.tasks.commands.output import Exit, JsonFlag, counted, err, errors_as_sentences, out, print_json, ready
 
@@ -72,10 +74,15 @@ def _is_lost(line: str) -> bool:
 
 @contextmanager
 def _target(file: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that has its name only once it is whole."""
+    """Standard output, a device, or a file that has its name only once it is whole."""
     if file is None:
         yield sys.stdout
         sys.stdout.flush()
+        return
+    file = Path(os.path.realpath(file))
+    if file.exists() and not file.is_file():  # a pipe or a device, which must not become a file
+        with file.open("w", encoding="utf-8", newline="\n") as target:
+            yield target
         return
     part = file.with_name(f"{file.name}.part")
     with part.open("w", encoding="utf-8", newline="\n") as target:

@@ -10,6 +10,11 @@ from soak_interest import InterestCalls
 from soak_tier import TierCalls
 from soak_whole import WholeCalls
 
+from isotherm.storage.postgres.pool import fetch_all
+
+_AHEAD = 250
+_LOOK_EVERY = 5
+
 
 @dataclass
 class Caller(TierCalls, BrainCalls, InterestCalls, WholeCalls):
@@ -28,5 +33,16 @@ class Caller(TierCalls, BrainCalls, InterestCalls, WholeCalls):
         while len(self.operations) < calls or not self.over.is_set():
             if len(self.operations) >= calls:
                 time.sleep(0.05)  # enough were made; a few more while faults go on
+            if self.count % _LOOK_EVERY == 0:
+                self.wait_for_workers()
             self.count += 1
             self.dice.choice(verbs)()
+
+    def wait_for_workers(self) -> None:
+        """Go on once the workers are not too far behind: what is hurt should be work, and not a queue."""
+        while self.insist(_open) > _AHEAD:
+            time.sleep(0.2)
+
+
+def _open() -> int:
+    return int(fetch_all("SELECT count(*) FROM operations WHERE finished_at IS NULL")[0][0])

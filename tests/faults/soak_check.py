@@ -70,8 +70,11 @@ class Verdict:
         return not any((self.lost, self.doubled, self.stuck, self.drift, self.residue))
 
 
-def check(callers: Sequence[Caller], found: Verdict) -> Verdict:
-    """Compare everything, once nothing moves any more, and add to what was found before."""
+def check(callers: Sequence[Caller], found: Verdict, *, models: bool) -> Verdict:
+    """Compare everything, once nothing moves any more, and add to what was found before.
+
+    Args: models: whether a model answered; what rules read out of a session is not asked about here.
+    """
     for caller in callers:
         found.lost += caller.wrong
         _operations(found, caller)
@@ -79,9 +82,11 @@ def check(callers: Sequence[Caller], found: Verdict) -> Verdict:
         _records(found, caller, caller.copied, caller.copies)
         _knowledge(found, caller)
         _files(found, caller)
-        _interests(found, caller)
+        _messages(found, caller)
+        if models:
+            _interests(found, caller)
         _erased(found, caller)
-    _stores(found)
+    _stores(found, models=models)
     for look in (check_database, check_brain):
         try:
             look()
@@ -137,16 +142,19 @@ def _files(found: Verdict, caller: Caller) -> None:
 
 
 def _interests(found: Verdict, caller: Caller) -> None:
-    """Each thing that was said is one interest, or as many as a person made of it; messages are all there."""
+    """Each thing that was said is one interest, or as many as a person made of it."""
     said = {thing(topic) for topics in caller.said.values() for topic in topics}
     there = Counter(thing(name) for name, _ in fetch_all(_LIVE, {"agent": caller.agent}))
     who = f"of caller {caller.number}"
     found.lost += [f"interest {name} {who} is gone" for name in _some(said - there.keys())]
     found.residue += [f"interest {name} {who} is there and should not be" for name in _some(there.keys() - said)]
     found.doubled += [f"interest {name} {who}: {n}" for name, n in there.items() if n > 1 + caller.undone[name]]
+
+
+def _messages(found: Verdict, caller: Caller) -> None:
     for session, wanted in (("talk%", sum(map(len, caller.said.values()))), ("chat", caller.chats)):
         stored = fetch_all(_MESSAGES, {"agent": caller.agent, "session": session})[0][0]
-        _difference(found, f"messages {who} in {session}", wanted, stored)
+        _difference(found, f"messages of caller {caller.number} in {session}", wanted, stored)
 
 
 def _erased(found: Verdict, caller: Caller) -> None:
@@ -188,9 +196,10 @@ def leftovers() -> Verdict:
     return found
 
 
-def _stores(found: Verdict) -> None:
+def _stores(found: Verdict, *, models: bool) -> None:
     """Vectors, names and blobs agree with the rows."""
-    found.lost += [f"{n} vectors of {what}s are {state}" for what, state, n in fetch_all(_BARE)]
+    if models:
+        found.lost += [f"{n} vectors of {what}s are {state}" for what, state, n in fetch_all(_BARE)]
     if guests := fetch_all(_GUESTS)[0][0]:
         found.residue.append(f"{guests} guests were forgotten and have names")
     objects = health.compare_objects(storage.open().blobs)

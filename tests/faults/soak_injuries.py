@@ -112,6 +112,7 @@ INJURIES: dict[str, tuple[Injury, int]] = {
 }  # fmt: skip
 # Root alone can give the blob store a disk of its own.
 NEEDS_DISK = frozenset({"disk full"})
+NEEDS_MODEL = frozenset({"model busy", "model silent", "half replies"})
 
 
 def plan(seed: int) -> Iterator[tuple[str, Injury, random.Random]]:
@@ -131,7 +132,7 @@ def injure(
     for name, injury, dice in plan(seed):
         if made.total() >= faults:
             return made
-        if name in NEEDS_DISK and world.disk is None:
+        if (name in NEEDS_DISK and world.disk is None) or (name in NEEDS_MODEL and world.model is None):
             continue
         injury(world, dice)
         made[name] += 1

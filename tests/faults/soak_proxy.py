@@ -1,9 +1,15 @@
-"""Two sockets that stand between the product and its servers, and can delay, cut or swallow what passes."""
+"""A socket that stands between the product and a server, and can delay, cut or swallow what passes.
+
+    python tests/faults/soak_proxy.py LISTEN SERVER
+
+A process of its own, so that what passes does not wait for the programs of a soak; it reads what to do from its input.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import threading
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -15,65 +21,76 @@ _CHUNK = 65_536
 
 
 class Proxy:
-    """Listens on one Unix socket and speaks to another, in a thread of its own."""
+    """Listens on one Unix socket and speaks to another."""
 
     def __init__(self, listen: Path, server: Path) -> None:
-        self.listen, self._server = listen, server
-        self._mode: Mode = "pass"
-        self._flowing = asyncio.Event()
-        self._flowing.set()
-        self._pairs: set[asyncio.StreamWriter] = set()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy of {server.name}", daemon=True)
-        self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._open(), self._loop).result(10)
+        self._popen = subprocess.Popen(
+            [sys.executable, __file__, str(listen), str(server)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+        )
+        assert self._popen.stdout is not None
+        assert self._popen.stdout.readline() == "ready\n"
 
     def set(self, mode: Mode) -> None:
         """Say what happens to everything that passes from now on."""
-        self._loop.call_soon_threadsafe(self._set, mode)
-
-    def _set(self, mode: Mode) -> None:
-        self._mode = mode
-        (self._flowing.clear if mode == "hang" else self._flowing.set)()
+        self._say(mode)
 
     def cut(self) -> None:
         """Close every connection in the middle of whatever it carries."""
-        self._loop.call_soon_threadsafe(self._close_all)
+        self._say("cut")
 
     def close(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._popen.kill()
+        self._popen.wait(10)
 
-    async def _end(self) -> None:
-        self._kept.close()
-        self._set("pass")
-        self._close_all()
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+    def _say(self, word: str) -> None:
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(f"{word}\n")
 
-    async def _open(self) -> None:
-        self._kept = await asyncio.start_unix_server(self._accept, str(self.listen))
 
-    def _close_all(self) -> None:
-        for writer in self._pairs:
-            writer.transport.abort()
+class _Carrier:
+    """The proxy's process."""
+
+    def __init__(self, server: str) -> None:
+        self._server, self._mode = server, "pass"
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._ends: set[asyncio.StreamWriter] = set()
+
+    async def run(self, listen: str) -> None:
+        kept = await asyncio.start_unix_server(self._accept, listen)
+        words = asyncio.StreamReader()
+        loop = asyncio.get_running_loop()
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        async with kept:
+            while word := (await words.readline()).decode().strip():
+                self._obey(word)
+
+    def _obey(self, word: str) -> None:
+        if word == "cut":
+            for writer in self._ends:
+                writer.transport.abort()
+            return
+        self._mode = word
+        (self._flowing.clear if word == "hang" else self._flowing.set)()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._pairs.add(writer)
+        self._ends.add(writer)
         try:
-            there_reader, there = await asyncio.open_unix_connection(str(self._server))
+            there_reader, there = await asyncio.open_unix_connection(self._server)
         except OSError:
-            self._pairs.discard(writer)
+            self._ends.discard(writer)
             writer.close()
             return
-        self._pairs.add(there)
-        with suppress(asyncio.CancelledError):  # the proxy closes; a task that ended so would be reported as an error
-            await asyncio.gather(self._carry(reader, there), self._carry(there_reader, writer))
+        self._ends.add(there)
+        await asyncio.gather(self._carry(reader, there), self._carry(there_reader, writer))
         for end in (writer, there):
-            self._pairs.discard(end)
+            self._ends.discard(end)
             end.close()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -85,3 +102,7 @@ class Proxy:
                 writer.write(data)
                 await writer.drain()
         writer.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(_Carrier(sys.argv[2]).run(sys.argv[1]))

@@ -65,6 +65,7 @@ def half_replies(world: World, dice: random.Random) -> None:
 
 
 def _model(world: World, mode: Mode, dice: random.Random) -> None:
+    assert world.model is not None
     world.model.set(mode)
     time.sleep(dice.uniform(0.5, 3.0))
     world.model.set("well")

@@ -70,7 +70,7 @@ class Disk:
 
 @dataclass
 class World:
-    """Args: folder: files in it steer the workers' app; disk: of the blob store, where there can be one of its own."""
+    """Args: folder: files in it steer the workers' app; model: None where rules do its work; disk: of the blob store, where there can be one of its own."""
 
     servers: Embedded
     processes: Processes
@@ -78,7 +78,7 @@ class World:
     redis: Proxy
     blobs: Path
     folder: Path
-    model: HurtModel
+    model: HurtModel | None
     disk: Disk | None = None
     running: dict[str, Process] = field(default_factory=dict)
     started: int = 0
@@ -102,7 +102,8 @@ class World:
         """End every injury that lasts."""
         for proxy in (self.postgres, self.redis):
             proxy.set("pass")
-        self.model.set("well")
+        if self.model is not None:
+            self.model.set("well")
         if self.disk is not None:
             self.disk.free()
         for name in ("graph-away", "kill-before-mark", "clock"):
