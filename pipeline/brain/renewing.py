@@ -26,8 +26,8 @@ EITHER: Final = frozenset({"contradicts"})
 LOOKED_AT: Final = 10
 LOOKED_CHARS: Final = 2_000
 # Objects have no speaker whose later word counts more, so both their vectors and the sentences in question must be alike.
-SAME_COSINE: Final = 0.65
-_SAME_WORDS: Final = 0.3
+SAME_COSINE: Final = newest.SAME_COSINE
+_SAME_WORDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
