@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -31,7 +31,7 @@ from isotherm.storage.postgres.interest_tend import Pending
 from isotherm.storage.postgres.interest_themes import Theme
 from isotherm.storage.postgres.interest_write import PlanWriter
 from isotherm.storage.postgres.operations import NewOperation
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import Connection, connection, moment
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks import passes
 from isotherm.tasks.interest_decide import bank_of, has_turn
@@ -193,7 +193,7 @@ def age() -> Json:
     """Say of interests whose time it is how fresh they are now, and drop old copies of what models said."""
     storage.open()
     with connection() as conn:
-        aged = interest_tend.age(conn, datetime.now(UTC), _AGED_MAX)
+        aged = interest_tend.age(conn, moment(conn), _AGED_MAX)
     with connection() as conn:
         copies = interest_copies.purge(conn, keep=_KEEP_COPIES, limit=_AGED_MAX)
     if aged.changed or aged.expired:

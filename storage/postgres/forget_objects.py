@@ -43,7 +43,8 @@ FROM operations AS o
 WHERE o.id = s.operation_id AND o.id = ANY(%(operations)s) AND {_OF_PLACE} AND {_NAMED}"""
 # A call that is made again with its key is a new one: its hash was made from what is gone.
 _UNKEY = (
-    "UPDATE operations SET key_hash = NULL, fingerprint = NULL WHERE id = ANY(%(operations)s) AND key_hash IS NOT NULL"
+    "UPDATE operations SET key_hash = NULL, fingerprint = NULL "
+    "WHERE namespace_id = %(ns)s AND id = ANY(%(operations)s) AND key_hash IS NOT NULL"
 )
 
 _ALIVE = "SELECT id FROM brain_objects WHERE namespace_id = ANY(%(ns)s) AND id = ANY(%(ids)s) AND parent_id IS NULL ORDER BY id"

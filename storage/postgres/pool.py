@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -206,6 +206,15 @@ def _translated() -> Iterator[None]:
         raise RejectedError("a value that PostgreSQL cannot store") from error  # the driver's own: a NUL, a far date
     except UnicodeEncodeError:
         raise RejectedError("text with an unpaired surrogate") from None  # its traceback would show the text
+
+
+def moment(conn: Connection) -> datetime:
+    """The time by the clock of the database. Ages are compared by it, as leases are, whatever this machine's clock says."""
+    row = conn.execute("SELECT now()").fetchone()
+    if row is None:
+        raise RuntimeError("SELECT answers with a row")
+    found: datetime = row[0]
+    return found
 
 
 def fetch_all(sql: str, params: dict[str, Any] | None = None) -> list[TupleRow]:

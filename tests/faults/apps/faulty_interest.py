@@ -1,7 +1,7 @@
 """The faulty app, with faults in each stage of interests.
 
 `gate-<stage>`: stand still when a stage's effects are written and not committed yet. `die-<operation>-<place>`: be killed
-there, once. Places: `before-<stage>` and `after-<stage>` its commit, `answered-<question>` by a model and `stored-<question>`.
+there, once; `kill-<operation>-<place>`: each time. Places: `before-<stage>` and `after-<stage>` its commit, `answered-<question>` by a model and `stored-<question>`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _settled: list[str] = []
 
 def _die(place: str) -> None:
     name = f"{get_contextvars().get('operation_id')}-{place}"
-    if _is_set(f"die-{name}") and _first(f"died-{name}"):
+    if _is_set(f"kill-{name}") or (_is_set(f"die-{name}") and _first(f"died-{name}")):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
