@@ -36,7 +36,6 @@ EXCUSED = {
     ("health", "operations"): _ALL,
     ("health", "cold_blobs"): _ALL,
     ("postgres.cold_blobs", "cold_blobs"): "the collector of blobs, by number",
-    ("postgres.brain_imports", "brain_imports"): "a file by its number, in the step that took it in",
     ("postgres.interest_changes", "interest_evidence"): _POINT,
     ("postgres.interest_changes", "interest_points"): _POINT,
     ("postgres.interest_changes", "interest_edges"): _POINT,
