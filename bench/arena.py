@@ -103,6 +103,7 @@ class Arena:
         log = self.folder / f"worker{self._workers}.log"
         command = ["-m", "celery", "-A", application, "worker", "-n", name, "-Q", queues, "-c", str(concurrency)]
         environment = {
+            "OPENBLAS_NUM_THREADS": "1",  # as `isotherm up` and the image start workers
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "BENCH_BROKER": self.endpoints.broker_url,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import gc
 import math
 import os
-import resource
+import re
 import statistics
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from uuid import UUID
 
 import numpy as np
@@ -23,7 +24,7 @@ from stub_model import DIMENSION, StubModel, stub_model
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.interest import s2
 from isotherm.pipeline.interest.candidates import Candidate, Point
-from isotherm.pipeline.interest.pairs import relate_by_rules
+from isotherm.pipeline.interest.pairs import contradictions_by_rules, relate_by_rules
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.postgres import interest_history, interest_near
 from isotherm.storage.postgres.pool import connection, fetch_all
@@ -40,12 +41,12 @@ WHERE operation_id = %(id)s AND stage LIKE 'interest.%%'"""
 
 _FILL = """
 COPY interest_points (id, bank_id, name, canonical, summary, kind, importance, confidence, reliability, status,
-    first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim) FROM STDIN"""
+    first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim, indexed) FROM STDIN"""
 _INDEX = """
 CREATE INDEX interest_points_vector_384 ON interest_points USING hnsw ((embedding::halfvec(384)) halfvec_cosine_ops)
-    WHERE embedding_dim = 384"""
+    WHERE embedding_dim = 384 AND indexed"""
 _RAW = """
-SELECT id FROM interest_points WHERE bank_id = %(bank)s AND embedding_dim = 384
+SELECT id FROM interest_points WHERE bank_id = %(bank)s AND embedding_dim = 384 AND indexed
 ORDER BY embedding::halfvec(384) <=> %(vec)s::halfvec(384) LIMIT 20"""
 _MODEL = "of-a-bench"
 _PARTS = 50_000
@@ -73,7 +74,7 @@ def run_speed(ground: Arena, *, quick: bool) -> list[Line]:
     spec = _WINDOWS + _GROUPS + _GROUPS + single
     chat = sum(calls.values()) - calls["embeddings"]
     shown = ", ".join(f"{n} {kind}" for kind, n in sorted(calls.items()))
-    note = f"floor: the critical path, {math.ceil(_WINDOWS / _SLOTS)} rounds of windows, one of vectors, {math.ceil(_GROUPS / _SLOTS)} of groups"
+    note = f"at most {stub.most} questions at a time; floor: the critical path, {math.ceil(_WINDOWS / _SLOTS)} rounds of windows, one of vectors, {math.ceil(_GROUPS / _SLOTS)} of groups"
     return [
         Line("interest", "run over a session, model of 50 ms, 4 slots", taken * 1000, "ms", "lower", floor=path * 1000,
              gate=1.25, spread=_spread([seconds / path for seconds, _ in told]), note=note),
@@ -121,7 +122,7 @@ def _one(stub: StubModel, number: int) -> tuple[float, Mapping[str, int]]:
             TranscriptLine(2 * turn + 2, agent, "s", None, "assistant", "Noted.", at + timedelta(minutes=turn))
         )
     operation_id = produce_interest.ingest_session(Namespace.of(agent, "s"), lines).operation_id
-    wait_until(lambda: producers.operation(operation_id).state in _ENDED, 120, "a run")
+    wait_until(lambda: producers.operation(operation_id).state in _ENDED, 120, "a run", 0.05)
     if producers.operation(operation_id).state != "done":
         raise RuntimeError(f"the run ended as {producers.operation(operation_id).state}")
     [(seconds,)] = fetch_all(_STAGES, {"id": operation_id})
@@ -142,9 +143,9 @@ def _at(ground: Arena, size: int, asked: int) -> list[Line]:
         points = [Point(Candidate(name), vec) for name, vec in zip(names, vectors, strict=True)]
         _clustered(bank_id, points[:20])  # what is read first is read from the disk
         gc.collect()
-        before, begun = _resident(), time.perf_counter()
+        before, begun = _peak(anew=True), time.perf_counter()
         linked = _clustered(bank_id, points)
-        ours, grown = time.perf_counter() - begun, _resident() - before
+        ours, grown = time.perf_counter() - begun, _peak() - before
         begun = time.perf_counter()
         with connection() as conn:
             found = interest_near.nearest(conn, bank_id, list(vectors), _MODEL, _NEAREST)
@@ -168,7 +169,7 @@ def _clustered(bank_id: int, points: list[Point]) -> int:
         found, links = interest_decide.touched_history(
             points, {}, lambda some: interest_history.near(conn, bank_id, some, _MODEL)
         )
-    s2.cluster(points, found, relate_by_rules, known=links, proposed=())
+    s2.cluster(points, found, relate_by_rules, known=links, proposed=(), contradicting=contradictions_by_rules)
     return len(found)
 
 
@@ -177,6 +178,7 @@ def _fill(ground: Arena, size: int) -> tuple[int, float]:
     with psycopg.connect(ground.dsn, autocommit=True) as conn:
         row = conn.execute("INSERT INTO banks (agent) VALUES ('large') RETURNING id").fetchone()
         bank_id = int(row[0]) if row else 0
+        conn.execute("INSERT INTO interest_banks (bank_id, indexed) VALUES (%s, true)", (bank_id,))
         conn.execute("ALTER TABLE interest_points DISABLE TRIGGER USER")
         conn.execute("DROP INDEX interest_points_vector_384")
         for start in range(0, size, _PARTS):
@@ -198,7 +200,7 @@ def _copy(conn: psycopg.Connection[tuple[object, ...]], bank_id: int, start: int
         for number, name, vec in zip(range(start, stop), names, vectors, strict=True):
             terms = "{" + ",".join(map(str, interest_history.terms_of(name, "", ()))) + "}"
             copy.write_row((UUID(int=2**120 + number), bank_id, name, f"{name} {number}", "", "interest", 0.5, 0.5, 0.5,
-                            "active", "2026-01-01", "2026-01-01", 1, terms, interest_near.written(vec), _MODEL, DIMENSION))  # fmt: skip
+                            "active", "2026-01-01", "2026-01-01", 1, terms, interest_near.written(vec), _MODEL, DIMENSION, True))  # fmt: skip
 
 
 def _part(start: int, stop: int) -> tuple[Vectors, list[str]]:
@@ -252,6 +254,9 @@ def _raw_numpy(size: int, vectors: Vectors) -> tuple[list[list[int]], float]:
     return np.take_along_axis(places, order, axis=1).tolist(), taken
 
 
-def _resident() -> int:
-    """The largest resident set so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+def _peak(*, anew: bool = False) -> int:
+    """The largest resident set, in bytes. Args: anew: since now; what was larger before does not hide what comes."""
+    if anew:
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text(encoding="ascii"))
+    return int(found.group(1)) * 1024 if found else 0

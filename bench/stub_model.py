@@ -12,8 +12,6 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import numpy as np
-
 DIMENSION = 384
 _THING = re.compile(r"thing(\d+) variant(\d+)")
 _TURN = re.compile(r"^(\d+) user: .*?(thing\d+ variant\d+)", re.MULTILINE)
@@ -24,27 +22,41 @@ Json = dict[str, Any]
 class StubModel:
     """Answers after `seconds`: what a window names is found in it, nothing is merged, and what is stored is kept.
 
-    Variants of a thing are alike (cosine 0.7), things are not.
+    `most` is how many questions it had at a time. Variants of a thing are alike (cosine 0.7), things are not.
     """
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self.url = ""
         self.calls: Counter[str] = Counter()
+        self.most = 0
+        self._now = 0
         self._lock = threading.Lock()
 
-    def answer(self, path: str, asked: Json) -> Json:
-        """What the server says to one request."""
+    @contextmanager
+    def counted(self, path: str) -> Iterator[None]:
+        """A request, from its arrival to its answer; of these, questions count."""
+        one = int(not path.endswith("/embeddings"))
+        with self._lock:
+            self._now += one
+            self.most = max(self.most, self._now)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._now -= one
+
+    def answer(self, path: str, asked: Json) -> str:
+        """What the server says to one request, as JSON."""
         if path.endswith("/embeddings"):
             kind, said = "embeddings", self._embeddings(asked)
         else:
             kind, text = self._chat(str(asked["messages"]))
             message = {"role": "assistant", "content": text}
             usage = {"prompt_tokens": 100, "completion_tokens": 20}
-            said = {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
+            said = json.dumps({"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage})
         with self._lock:
             self.calls[kind] += 1
-        time.sleep(self.seconds)
         return said
 
     def _chat(self, shown: str) -> tuple[str, str]:
@@ -55,10 +67,10 @@ class StubModel:
         handles = re.findall(r"handle[\\\": ]+(n\d+)", shown)
         return "adjudicate", json.dumps({"decisions": [{"point": h, "action": "keep"} for h in handles]})
 
-    def _embeddings(self, asked: Json) -> Json:
+    def _embeddings(self, asked: Json) -> str:
         texts = [asked["input"]] if isinstance(asked["input"], str) else asked["input"]
-        data = [{"index": n, "embedding": vector(text).tolist()} for n, text in enumerate(texts)]
-        return {"data": data, "usage": {"prompt_tokens": 5 * len(texts)}}
+        data = ",".join(f'{{"index":{n},"embedding":{_written(text)}}}' for n, text in enumerate(texts))
+        return f'{{"data":[{data}],"usage":{{"prompt_tokens":{5 * len(texts)}}}}}'
 
 
 def _lines(shown: str) -> str:
@@ -75,14 +87,14 @@ def _item(turn: str, name: str) -> Json:
     }
 
 
-def vector(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """The direction of the thing that a text names, turned by its variant."""
+def _written(text: str) -> str:
+    """The direction of the thing that a text names, turned by its variant, as JSON."""
     found = _THING.search(text)
     thing, variant = (int(found.group(1)), int(found.group(2))) if found else (0, len(text))
-    made = np.zeros(DIMENSION, dtype=np.float32)
-    made[thing % 100] = 0.837
-    made[100 + (31 * thing + variant) % 280] = 0.547
-    return made
+    made = ["0.0"] * DIMENSION
+    made[thing % 100] = "0.837"
+    made[100 + (31 * thing + variant) % 280] = "0.547"
+    return f"[{','.join(made)}]"
 
 
 @contextmanager
@@ -93,13 +105,21 @@ def stub_model(seconds: float) -> Iterator[StubModel]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        # Headers and body leave as one: in two, the second would wait for the acknowledgment of the first, 40 ms.
+        wbufsize = 1 << 20
+        disable_nagle_algorithm = True
+
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            raw = json.dumps(stub.answer(self.path, asked)).encode()
+            begun = time.monotonic()
+            with stub.counted(self.path):
+                asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                raw = stub.answer(self.path, asked).encode()
+                time.sleep(max(0.0, begun + stub.seconds - time.monotonic()))
             self.send_response(200)
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()
             self.wfile.write(raw)
+            self.wfile.flush()
 
         def log_message(self, *_: object) -> None:
             """The output is the bench's."""

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -90,6 +90,22 @@ def storable(value: object) -> object:
     return [storable(item) for item in value] if isinstance(value, list) else value
 
 
+def are_plain(texts: Sequence[str], max_bytes: int) -> bool:
+    """Whether all texts of a call are stored as they are: ASCII without NUL, none longer than `max_bytes`.
+
+    Most are, and to look at all of them at once takes a tenth of the time of `clean_text` for each.
+    """
+    if not set(map(type, texts)) <= {str}:
+        return False
+    whole = "".join(texts)
+    return whole.isascii() and "\0" not in whole and max(map(len, texts), default=0) <= max_bytes
+
+
+def are_plain_names(names: Sequence[str]) -> bool:
+    """As `are_plain`, for `clean_name`."""
+    return are_plain(names, NAME_MAX_BYTES) and "".join(names).isprintable() and all(map(str.strip, names))
+
+
 class _MetadataCopier:
     """Copies nested values; counts them, so that a small object graph with shared parts cannot unfold without end."""
 
@@ -157,7 +173,14 @@ def _limit(text: str, field: str, max_bytes: int) -> None:
 
 
 def whole_number(value: object, field: str) -> int:
-    """Return a value that is a whole number. Raises: RejectedError naming the field for any other, such as 1.0."""
-    if not isinstance(value, int):
+    """Return a value that is a whole number. Raises: RejectedError naming the field for any other, such as 1.0 or True."""
+    if not isinstance(value, int) or isinstance(value, bool):
         raise RejectedError(f"{field}: a whole number is needed")
     return value
+
+
+def whole_limit(value: object, most: int) -> int:
+    """Return how many are asked for. Raises: RejectedError for anything but a whole number from 1 to `most`."""
+    if not 1 <= (limit := whole_number(value, "limit")) <= most:
+        raise RejectedError(f"limit: from 1 to {most}")
+    return limit

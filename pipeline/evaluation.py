@@ -96,7 +96,7 @@ def missed(answered: Sequence[Answered], way: str, cut: int = CUTS[-1]) -> Itera
 def _question(line: str, number: int) -> Question:
     try:
         read = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise RejectedError(f"line {number}: not JSON") from None
     if not isinstance(read, dict):
         raise RejectedError(f"line {number}: an object with a question and what is expected is needed")

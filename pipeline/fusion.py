@@ -2,7 +2,8 @@
 
 One rule for every leg and every verb: a leg is heard as far as its best stand out of its field. Where a query's words are
 everywhere, BM25 rates a hundred texts almost alike, and so says little about any of them; where one text alone has them, it
-says a lot. The same holds of cosines, of a walk over a graph, and of whatever else brings scores.
+says a lot. The same holds of cosines, of a walk over a graph, and of whatever else brings scores. Besides, words are heard
+as far as the best text has words that tell something: long questions in common words always have a best text.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 RRF_K: Final = 60
-# The place whose score stands for a leg's field: behind what a reader looks at.
-FIELD: Final = 10
-# Cosines of one model crowd: their best stand out of the field by a quarter of what the best by words do, as a rule.
-COSINE_UNIT: Final = 4.0
+# The place whose score stands for a leg's field: well behind what a reader looks at.
+FIELD: Final = 20
+# Cosines of one model crowd: their best stand out of the field by a third of what the best by words do, as a rule.
+COSINE_UNIT: Final = 3.0
+# What the best text by words has of each word asked, by BM25, when all of them are heard: words that one in eight texts has.
+TELLING: Final = 2.0
 # A leg that cannot tell its hits apart is still heard a little, since to be found by it is more than not to be.
 _FAINT: Final = 0.05
 
@@ -45,8 +48,7 @@ class Ranked(Generic[Key]):
     is_whole: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(NamedTuple):
     """What one leg says of a hit: its score there, its rank from 0, and what it adds to the fused score."""
 
     score: float
@@ -54,8 +56,7 @@ class Share:
     added: float
 
 
-@dataclass(frozen=True, slots=True)
-class Fused(Generic[Key]):
+class Fused(NamedTuple, Generic[Key]):
     """A hit with its fused score, the sum of what each leg added."""
 
     key: Key
@@ -63,14 +64,23 @@ class Fused(Generic[Key]):
     shares: Mapping[str, Share]
 
 
-def words(hits: Sequence[tuple[Key, float]]) -> Ranked[Key]:
-    """A leg that goes by shared words: what it leaves out shares none."""
-    return Ranked(hits)
+def words(hits: Sequence[tuple[Key, float]], told: float = 1.0) -> Ranked[Key]:
+    """A leg that goes by shared words: what it leaves out shares none. Args: told: what `telling` says of them."""
+    return Ranked(hits, unit=told)
 
 
 def meaning(hits: Sequence[tuple[Key, float]]) -> Ranked[Key]:
     """A leg of cosines: what it leaves out is a little less alike than its last."""
     return Ranked(hits, unit=COSINE_UNIT, is_whole=False)
+
+
+def telling(best: float, asked: int, whole: float = TELLING) -> float:
+    """How much of what its words could tell a query found, in [0, 1].
+
+    Args: best: what the best text has, each word by how rare it is; asked: words of the query; whole: of each word asked,
+        when all are heard.
+    """
+    return min(1.0, max(0.0, best) / (whole * max(asked, 1)))
 
 
 def peakedness(scores: Collection[float], *, is_whole: bool = True) -> float:
@@ -108,7 +118,7 @@ def fuse(legs: Mapping[str, Ranked[Key]], method: Fusion = Fusion.SCORES, *, rrf
             if method is Fusion.RRF:
                 added = 1 / ((rrf_k if rrf_k > 0 else RRF_K) + rank + 1)
             else:
-                added = heard[name] * max(score, 0.0) / most if most > 0 else 0.0
+                added = heard[name] * (max(score, 0.0) / most) if most > 0 else 0.0
             shares.setdefault(key, {})[name] = Share(score, rank, added)
     found = [Fused(key, sum(share.added for share in each.values()), each) for key, each in shares.items()]
     # Sorting is stable: of equals, the one that an earlier leg found first stays first.

@@ -110,6 +110,7 @@ def _write(settings: Settings, part: Path, progress: Progress) -> Manifest:
         major = conn.info.server_version // 10_000
         progress.begin("database", swap.tables(conn))
         dump = programs.program(settings, "pg_dump", major)
+        write_new(part / _DUMP, b"")  # so that it has the mode of the other files from its first byte on
         options = ("--format=custom", "--no-owner", "--no-privileges", "--no-comments", "--schema=public")
         programs.run([dump, *options, f"--snapshot={snapshot}", f"--file={part / _DUMP}"], dsn, progress.advance)
         sums = [(_hash(part / _DUMP), _DUMP)]
@@ -207,7 +208,10 @@ def _demand_quiet(conn: swap.Plain, *, replace: bool) -> None:
     if swap.holds_memory(conn) and not replace:
         raise RejectedError("the database holds memory: --replace puts the backup in its place")
     if others := swap.in_use(conn):
-        raise RejectedError(f"{others} connections of workers or programs are open: stop them first")
+        raise RejectedError(
+            f"{others} connections of workers or programs are open: stop them first; "
+            "`isotherm down` and `isotherm up --workers 0` leave the embedded servers alone"
+        )
 
 
 def _put_blobs(settings: Settings, folder: Path, progress: Progress) -> None:

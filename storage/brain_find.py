@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
@@ -16,7 +18,7 @@ from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_rank import Walked
-from isotherm.pipeline.brain.objects import namespace_uuid
+from isotherm.pipeline.brain.objects import canonical_uuid, namespace_uuid
 from isotherm.pipeline.brain.promotion import Hit, Promoted, promote
 from isotherm.pipeline.brain.result_sets import Kept, KeptPart, ResultSet, SearchContext, cursor
 from isotherm.pipeline.brain.snippets import READ_CHARS, snippet_around
@@ -24,13 +26,16 @@ from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.fusion import Fusion, Ranked
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
+from isotherm.pipeline.tier import newest
 from isotherm.storage import brain_pages
 from isotherm.storage.brain_graph_leg import Walk, walked
 from isotherm.storage.brain_hints import Hinter, Hints
+from isotherm.storage.brain_newer import Look, newest_first, renewed_by
 from isotherm.storage.postgres import brain_exact, brain_read, brain_search
+from isotherm.storage.postgres.brain_read import Shown
 from isotherm.storage.postgres.brain_search import Found, Leg, Near
 from isotherm.storage.postgres.namespaces import Place
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import Connection, connection, reading, statement
 
 # Candidates for each object wanted, and how many more when they stand for too few.
 _PER_WANTED = 4
@@ -52,7 +57,8 @@ class Asked:
     """A search on its way.
 
     Args: verb: which one, for the snapshot; limit: objects of the page; context: keeps the rest, None when nobody asks;
-        graph: whether to walk from what was found; legs: that are asked.
+        graph: whether to walk from what was found; newest_first: whether newer objects come before what they renew; legs: that
+        are asked.
     """
 
     namespace: Namespace
@@ -66,6 +72,7 @@ class Asked:
     now: datetime
     context: SearchContext | None = None
     graph: bool = False
+    newest_first: bool = False
     legs: frozenset[str] = frozenset({LEXICAL, VECTOR})
 
 
@@ -95,7 +102,7 @@ class Finder:
         hints = Hints() if hinter is None else hinter.objects(asked.query, near, k, asked.filters.kinds)
         degraded += hints.degraded
         terms = text.terms(asked.query, _QUERY_TERMS) if LEXICAL in asked.legs else []
-        with connection() as conn:
+        with _reading(asked.filters) as conn:
             ns, filters = asked.place.namespace_id, asked.filters
             hinted = brain_search.among(conn, ns, filters, hints.objects) if hints.objects else []
 
@@ -103,8 +110,8 @@ class Finder:
                 words, meaning = brain_search.legs(conn, ns, terms, near, filters, k, hinted=hinted)
                 return {LEXICAL: words} if near is None else {LEXICAL: words, VECTOR: meaning}
 
-            found, hits = self._enough(asked, legs)
-            promoted, told = self._walked(conn, asked, promote(_aged(hits, asked), self._config.evidence_n))
+            found, hits = self._enough(asked, legs, len(terms))
+            promoted, told = self._walked(conn, asked, promote(hits, self._config.evidence_n))
         page = self._answer(asked, found, promoted, degraded)
         return replace(page, answer=replace(page.answer, walked=told))
 
@@ -115,7 +122,7 @@ class Finder:
             ns, filters = asked.place.namespace_id, asked.filters
             k = self._k(asked.limit)
             equal = brain_exact.equal(conn, ns, query, filters, k, fields=fields)
-            as_id = brain_exact.canonical_uuid(query)
+            as_id = canonical_uuid(query)
             if as_id is not None:  # other ids are not nearly right
                 named = [row for row in equal if row.id == as_id] or equal
                 legs = {_SAME: Leg(tuple(named))}
@@ -126,13 +133,13 @@ class Finder:
                     LEXICAL: brain_search.lexical(conn, ns, terms, filters, k, small=small),
                     _ALIKE: brain_exact.alike(conn, ns, query, filters, k),
                 }
-                hits = _raised(_aged(_hits(legs, asked.fusion, self._config.rrf_k), asked), equal)
+                hits = _raised(_hits(legs, asked, self._config.rrf_k, len(terms)), equal)
                 legs[_SAME] = Leg(equal)
         return self._answer(asked, legs, promote(hits, self._config.evidence_n), ())
 
     def shown(self, place: Place, query: str, kept: Sequence[Kept]) -> tuple[Result, ...]:
         """Kept objects as results; what is gone meanwhile is left out."""
-        with connection() as conn:
+        with reading() as conn:
             return _results(conn, place.namespace_id, query, kept, {})
 
     def _near(self, query: str) -> tuple[Near | None, tuple[str, ...]]:
@@ -150,12 +157,14 @@ class Finder:
     def _k(self, limit: int) -> int:
         return max(self._config.candidate_k, _PER_WANTED * limit)
 
-    def _enough(self, asked: Asked, ask: Callable[[int], dict[str, Leg]]) -> tuple[dict[str, Leg], list[Hit]]:
+    def _enough(
+        self, asked: Asked, ask: Callable[[int], dict[str, Leg]], words: int
+    ) -> tuple[dict[str, Leg], list[Hit]]:
         """Ask the legs for more until their hits stand for enough objects: a document may have many parts."""
         k = self._k(asked.limit)
         while True:
             legs = ask(k)
-            hits = _hits(legs, asked.fusion, self._config.rrf_k)
+            hits = _hits(legs, asked, self._config.rrf_k, words)
             objects = {hit.parent_id or hit.id for hit in hits}
             full = [name for name, leg in legs.items() if len(leg.found) >= k]
             if len(objects) >= asked.limit or not full or k >= _MOST_CANDIDATES:
@@ -175,21 +184,46 @@ class Finder:
 
     def _answer(self, asked: Asked, legs: Legs, promoted: Sequence[Promoted], degraded: tuple[str, ...]) -> Page:
         cut = len(promoted) > self._config.max_result_set
-        kept = [_kept(each) for each in promoted[: self._config.max_result_set]]
-        kept, missing = self._reranked(asked, kept)
+        first = promoted[: self._most(asked)]
+        kept, missing = self._reranked(asked, [_kept(each) for each in first])
         truncated = cut or any(leg.truncated for leg in legs.values())
-        best = {each.id: each.best for each in promoted}
-        with connection() as conn:
-            shown = _results(conn, asked.place.namespace_id, asked.query, kept[: asked.limit], best)
+        best = {each.id: each.best for each in first}
+        with reading() as conn:
+            if asked.newest_first:
+                kept, shown = self._newest_first(conn, asked, kept, best)
+            else:
+                shown = _results(conn, asked.place.namespace_id, asked.query, kept[: asked.limit], best)
         answer = Answer(shown, (*degraded, *missing), truncated)
         return Page(_kept_for_later(asked, kept, answer), {name: len(leg.found) for name, leg in legs.items()})
 
+    def _most(self, asked: Asked) -> int:
+        """How many objects are looked at again: all that later pages may have, or else what may come to this one."""
+        most = self._config.max_result_set
+        if asked.context is not None:
+            return most
+        return min(most, max(asked.limit + 1, newest.LOOKED_AT, self._config.rerank_n if self._reranker else 0))
+
+    def _newest_first(
+        self, conn: Connection, asked: Asked, kept: list[Kept], best: Mapping[UUID, Hit]
+    ) -> tuple[list[Kept], tuple[Result, ...]]:
+        """All in the order in which newer objects come before what they renew, and those of the page."""
+        ns, most = asked.place.namespace_id, max(asked.limit, newest.LOOKED_AT)
+        # A reranker has the last word over the order.
+        look = Look(ns, asked.query, asked.filters, kept[:most], best, not self._reranker)
+        read = _shown(conn, ns, look.kept[: asked.limit], look.asked())
+        looked, moved = newest_first(conn, look, read.also)
+        page = looked[: asked.limit]
+        if moved and any(each.id not in read.objects for each in page):
+            read = _shown(conn, ns, page)
+        kept = [*looked, *kept[most:]]
+        return kept, _made(conn, ns, asked.query, page, {**best, **moved}, read)
+
     def _reranked(self, asked: Asked, kept: list[Kept]) -> tuple[list[Kept], tuple[str, ...]]:
         """The best objects in the order of the reranker; it may leave some out, and the rest follows as it was."""
-        if self._reranker is None or not kept:
+        if not self._reranker or not kept:
             return kept, ()
         top = kept[: self._config.rerank_n]
-        with connection() as conn:
+        with reading() as conn:
             objects = brain_read.by_id(conn, asked.place.namespace_id, [each.id for each in top], content=True)
         given = [objects[each.id] for each in top if each.id in objects]
         try:
@@ -198,6 +232,11 @@ class Finder:
             return kept, (_RERANK,)
         by_id = {each.id: each for each in top}
         return [by_id[i] for i in order] + kept[self._config.rerank_n :], ()
+
+
+def _reading(filters: Filters) -> AbstractContextManager[Connection]:
+    """What filters leave decides on the plan, and nothing else does."""
+    return statement() if filters.narrow else reading()
 
 
 def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answer:
@@ -220,32 +259,43 @@ def _kept_for_later(asked: Asked, kept: Sequence[Kept], answer: Answer) -> Answe
     return with_page(answer, result_set.id, following, has_more=more)
 
 
-def _hits(legs: Legs, fusion: Fusion, rrf_k: int) -> list[Hit]:
-    """Join the legs. For sums every leg scores what another one proposed; ranks are of what a leg proposed itself."""
-    shown = {name: (*leg.found, *(leg.others if fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
+def _hits(legs: Legs, asked: Asked, rrf_k: int, words: int) -> list[Hit]:
+    """Join the legs, then let age take its part.
+
+    For sums every leg scores what another one proposed; ranks are of what a leg proposed itself.
+
+    Args: words: of the query.
+    """
+    shown = {name: (*leg.found, *(leg.others if asked.fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
     rows = {row.key: row for found in shown.values() for row in found}
     ordered = {name: sorted(found, key=lambda row: (-row.score, row.key)) for name, found in shown.items()}
-    ranked = {name: _ranked(name, [(row.key, row.score) for row in found]) for name, found in ordered.items()}
-    fused = joining.fuse(ranked, fusion, rrf_k=rrf_k)
+    ranked = {name: _ranked(name, [(row.key, row.score) for row in found], words) for name, found in ordered.items()}
+    fused = joining.fuse(ranked, asked.fusion, rrf_k=rrf_k)
+    aged = asked.decay.apply
     return [
-        Hit(row.id, row.parent_id, one.score or _LEAST * (1 - place / len(fused)), row.updated_at, one.shares)
+        Hit(
+            row.id,
+            row.parent_id,
+            aged(one.score or _LEAST * (1 - place / len(fused)), row.updated_at, asked.now),
+            row.updated_at,
+            one.shares,
+        )
         for place, one in enumerate(fused)
         for row in (rows[one.key],)
     ]
 
 
-def _ranked(name: str, hits: Sequence[tuple[int, float]]) -> Ranked[int]:
-    return joining.meaning(hits) if name == VECTOR else joining.words(hits)
-
-
-def _aged(hits: Sequence[Hit], asked: Asked) -> list[Hit]:
-    return [replace(hit, score=asked.decay.apply(hit.score, hit.updated_at, asked.now)) for hit in hits]
+def _ranked(name: str, hits: Sequence[tuple[int, float]], asked: int) -> Ranked[int]:
+    if name == VECTOR:
+        return joining.meaning(hits)
+    best = max((score for _, score in hits), default=0.0)
+    return joining.words(hits, joining.telling(best, asked) if name == LEXICAL else 1.0)
 
 
 def _raised(hits: Sequence[Hit], equal: Sequence[Found]) -> list[Hit]:
     """Hits that are called just so come first, found by the legs or not."""
     called = {row.id for row in equal}
-    raised = [replace(hit, score=hit.score + _EQUAL) if hit.id in called else hit for hit in hits]
+    raised = [hit._replace(score=hit.score + _EQUAL) if hit.id in called else hit for hit in hits]
     known = {hit.id for hit in hits}
     return raised + [Hit(row.id, row.parent_id, _EQUAL, row.updated_at) for row in equal if row.id not in known]
 
@@ -258,21 +308,33 @@ def _results(
     conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit]
 ) -> tuple[Result, ...]:
     """Read objects and evidence again under the namespace; what is gone meanwhile is left out."""
+    return _made(conn, ns, query, kept, best, _shown(conn, ns, kept))
+
+
+def _shown(
+    conn: Connection, ns: int, kept: Sequence[Kept], also: Sequence[tuple[str, Mapping[str, Any]]] = ()
+) -> Shown:
     ids = [part.id for each in kept for part in each.evidence]
-    objects, seen = brain_read.shown(conn, ns, [each.id for each in kept], ids, READ_CHARS)
+    return brain_read.shown(conn, ns, [each.id for each in kept], ids, READ_CHARS, also)
+
+
+def _made(
+    conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit], read: Shown
+) -> tuple[Result, ...]:
     led = brain_pages.relations(conn, ns, kept)
     words = text.words(query)[:_QUERY_TERMS]
     return tuple(
         Result(
-            objects[each.id],
+            read.objects[each.id],
             each.score or 0.0,
             best.get(each.id),
-            _evidence(each, seen, words),
+            _evidence(each, read.parts, words),
             led[each.id],
             brain_pages.depth(each),
+            renewed_by(each),
         )
         for each in kept
-        if each.id in objects and each.id in led
+        if each.id in read.objects and each.id in led
     )
 
 

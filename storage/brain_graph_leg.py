@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from uuid import UUID
 
 from isotherm.pipeline.brain import graph_rank, mentions
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_rank import EXPANDED, Neighborhood, Walked
-from isotherm.pipeline.brain.promotion import Hit, Promoted
+from isotherm.pipeline.brain.promotion import Hit, Promoted, in_order
 from isotherm.pipeline.fusion import Share
 from isotherm.storage.postgres import brain_names, brain_walk
+from isotherm.storage.postgres.brain_walk import Met
 from isotherm.storage.postgres.pool import Connection
 
 GRAPH = "graph"
@@ -33,17 +33,18 @@ class Walk:
 def walked(conn: Connection, wanted: Walk, found: Sequence[Promoted]) -> tuple[list[Promoted], Walked]:
     """Objects in a new order, with those that only the walk found; what it leads nowhere from is left as it was."""
     named = _named(conn, wanted)
-    hits = [(str(each.id), each.score) for each in found[: graph_rank.SEEDS]]
+    known = [str(each.id) for each in found]
+    hits = [(i, each.score) for i, each in zip(known[: graph_rank.SEEDS], found, strict=False)]
     near, met, told = _met(conn, wanted.namespace_id, hits, named)
     if not (told.edges or named):
         return list(found), told
     chances = near.in_order(met)
-    known = {str(each.id) for each in found}
-    unseen = [i for i in chances if i not in known]
+    seen = set(known)
+    unseen = [i for i in chances if i not in seen]
     # Filters may leave little of what is near, so then all of it is asked for.
     asked = unseen if wanted.filters.narrow else unseen[: graph_rank.FOUND]
-    times = brain_walk.allowed(conn, wanted.namespace_id, wanted.filters, asked) if asked else {}
-    return _joined(wanted, found, chances, times), told
+    fresh = brain_walk.allowed(conn, wanted.namespace_id, wanted.filters, asked) if asked else []
+    return _joined(wanted, dict(zip(known, found, strict=True)), chances, fresh), told
 
 
 def _named(conn: Connection, wanted: Walk) -> dict[str, list[str]]:
@@ -78,7 +79,7 @@ def _read(conn: Connection, namespace_id: int, near: Neighborhood, places: Seque
     if not places:
         return False
     truncated = False
-    around = brain_walk.around(conn, namespace_id, [near.nodes[place] for place in places])
+    around = brain_walk.around(conn, namespace_id, near.named(places))
     for place, (coming, going) in zip(places, around, strict=True):
         near.add(place, coming, going)
         truncated |= len(going) > graph_rank.OUTGOING
@@ -86,23 +87,24 @@ def _read(conn: Connection, namespace_id: int, near: Neighborhood, places: Seque
 
 
 def _joined(
-    wanted: Walk, found: Sequence[Promoted], chances: Mapping[str, float], times: Mapping[UUID, datetime]
+    wanted: Walk, found: Mapping[str, Promoted], chances: Mapping[str, float], fresh: Sequence[Met]
 ) -> list[Promoted]:
-    most = graph_rank.WEIGHT * max((each.score for each in found), default=1.0)
-    rank = {i: place for place, i in enumerate(chances)}
+    most = graph_rank.WEIGHT * max((each.score for each in found.values()), default=1.0)
+    rank = dict(zip(chances, range(len(chances)), strict=True))
 
-    def share(i: UUID, updated_at: datetime) -> Share | None:
-        chance = chances.get(str(i))
+    def share(i: str, updated_at: datetime) -> Share | None:
+        chance = chances.get(i)
         if chance is None:
             return None
-        return Share(chance, rank[str(i)], wanted.decay.apply(most * chance, updated_at, wanted.now))
+        return Share(chance, rank[i], wanted.decay.apply(most * chance, updated_at, wanted.now))
 
-    joined = [_raised(each, share(each.id, each.updated_at)) for each in found]
-    for i, updated_at in times.items():
+    joined = [_raised(each, share(i, each.updated_at)) for i, each in found.items()]
+    for i, object_id, updated_at in fresh:
         own = share(i, updated_at)
         if own is not None:
-            joined.append(Promoted(i, own.added, updated_at, Hit(i, None, own.added, updated_at, {GRAPH: own})))
-    return sorted(joined, key=lambda each: (-each.score, -each.updated_at.timestamp(), each.id.bytes))
+            hit = Hit(object_id, None, own.added, updated_at, {GRAPH: own})
+            joined.append(Promoted(object_id, own.added, updated_at, hit))
+    return in_order(joined)
 
 
 def _raised(each: Promoted, own: Share | None) -> Promoted:

@@ -158,6 +158,13 @@ def repair(graph: GraphPort, namespace_id: int, name: UUID, *, told: Callable[[i
     Args: name: of the namespace in the graph; told: is given how many of the 256 buckets are done.
     Raises: as `compare`.
     """
+    found = _repair(graph, namespace_id, name, told)
+    with connection() as conn:
+        brain_drift.note(conn, namespace_id, found.nodes, found.edges)
+    return found
+
+
+def _repair(graph: GraphPort, namespace_id: int, name: UUID, told: Callable[[int], object]) -> Drift:
     found, buckets = Drift(), _differing(graph, namespace_id, name)
     done = BUCKETS - len(buckets)
     told(done)
@@ -167,17 +174,18 @@ def repair(graph: GraphPort, namespace_id: int, name: UUID, *, told: Callable[[i
         found += _counted(plan)
         done += len(some)
         told(done)
-    with connection() as conn:
-        brain_drift.note(conn, namespace_id, found.nodes, found.edges)
     return found
 
 
 def rebuild(
     graph: GraphPort, namespace_id: int, name: UUID, *, told: Callable[[int], object] = lambda _: None
 ) -> Drift:
-    """Drop the graph of a namespace and fill it again. Raises: as `compare`."""
+    """Drop the graph of a namespace and fill it again. Returns: what was written. Raises: as `compare`."""
     graph.clear(name)
-    return repair(graph, namespace_id, name, told=told)
+    written = _repair(graph, namespace_id, name, told)
+    with connection() as conn:
+        brain_drift.note(conn, namespace_id, 0, 0)  # an empty graph was asked for: nothing had gone wrong
+    return written
 
 
 def _differing(graph: GraphPort, namespace_id: int, name: UUID) -> list[int]:

@@ -23,19 +23,18 @@ from isotherm.pipeline.brain.errors import (
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_port import GraphPort
 from isotherm.pipeline.brain.links import fold_label
-from isotherm.pipeline.brain.objects import Object, namespace_uuid
+from isotherm.pipeline.brain.objects import PARTS, PARTS_MAX, Object, canonical_uuid, namespace_uuid
 from isotherm.pipeline.brain.observing import Op, OpObserver, observed
 from isotherm.pipeline.brain.result_sets import SearchContext, cursor, read_cursor
+from isotherm.pipeline.clean import whole_limit
 from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
 from isotherm.storage import brain_hints
 from isotherm.storage.brain_find import LEXICAL, VECTOR, Asked, Finder, Page
 from isotherm.storage.brain_hints import Hinter
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces
-from isotherm.storage.postgres.brain_exact import canonical_uuid
 from isotherm.storage.postgres.pool import connection
 
-_PARTS = 1_000
 _NIL = UUID(int=0)
 
 # A search: where, for what, and how many objects.
@@ -79,19 +78,24 @@ class Searches:
             outcome.hits = 1
             return found
 
-    def parts(self, namespace: Namespace, object_id: UUID, limit: int = _PARTS) -> list[Object]:
-        """The parts of an object with their content, in order; none when it is not there."""
+    def parts(self, namespace: Namespace, object_id: UUID, limit: int = PARTS) -> list[Object]:
+        """The parts of an object with their content, in order; none when it is not there.
+
+        Raises: RejectedError for a limit out of bounds.
+        """
+        whole_limit(limit, PARTS_MAX)
         place = namespaces.find(namespace)
         if place is None:
             return []
         with connection() as conn:
             return brain_read.parts(conn, place.namespace_id, object_id, limit, content=True)
 
-    def list_children(self, namespace: Namespace, parent_id: UUID, limit: int = _PARTS) -> list[Object]:
+    def list_children(self, namespace: Namespace, parent_id: UUID, limit: int = PARTS) -> list[Object]:
         """The parts of an object without their content: by position, those without one last, then by id.
 
-        Raises: as `read`, for the object.
+        Raises: as `read`, for the object; RejectedError for a limit out of bounds.
         """
+        whole_limit(limit, PARTS_MAX)
         with observed(self.observer, Op.LIST_CHILDREN) as outcome:
             self._read(namespace, parent_id)
             place = namespaces.find(namespace)
@@ -111,6 +115,7 @@ class Searches:
         fusion: Fusion | None = None,
         decay: Decay | None = None,
         graph: bool | None = None,
+        newest_first: bool | None = None,
         now: datetime | None = None,
         context: SearchContext | None = None,
     ) -> Answer:
@@ -118,7 +123,9 @@ class Searches:
 
         A part stands for its object and is kept as evidence. Nothing is written.
 
-        Args: limit, fusion, decay, graph: None means as configured; graph: walk over edges, too; context: keeps what was found for later pages.
+        Args: limit, fusion, decay, graph, newest_first: None means as configured; graph: walk over edges, too; newest_first:
+            whether an object comes before an older one that it renews, see `isotherm.pipeline.brain.renewing`; context: keeps
+            what was found for later pages.
         Raises: QueryRequiredError, FilterError, RejectedError for a limit out of bounds; TransientError when PostgreSQL
         cannot be reached.
         """
@@ -128,6 +135,7 @@ class Searches:
                 return Answer()
             asked = replace(asked, fusion=fusion or asked.fusion, decay=decay or asked.decay, now=now or asked.now)
             asked = replace(asked, graph=self.config.graph if graph is None else graph)
+            asked = replace(asked, newest_first=self.config.newest_first if newest_first is None else newest_first)
             page = self._finder.search(asked)
             outcome.hits, outcome.degraded, outcome.legs = len(page.answer.results), page.answer.degraded, page.legs
             return page.answer

@@ -13,7 +13,7 @@ from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.erasure import Level
 from isotherm.storage import health
 from isotherm.storage.opened import Storage
-from isotherm.storage.postgres import interest_mirror, tier_forget, tier_forget_check
+from isotherm.storage.postgres import forget_objects, interest_mirror, tier_forget, tier_forget_check
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.tier_forget import Erasure
 
@@ -23,6 +23,9 @@ _IDS = {
     "records": "record_keys",
     "graphs": "graphs",
     "blobs": "blobs",
+    "objects": "objects",
+    "rows": "object_keys",
+    "interests": "interests",
 }
 
 
@@ -32,13 +35,24 @@ def left(opened: Storage, erasure: Erasure) -> dict[str, int]:
         found = dict(tier_forget_check.left_in_tables(conn, erasure))
         living = alive(conn, erasure)
         due = 0 if erasure.whole_banks else interest_mirror.gone_and_due(conn, erasure.bank_ids)
-    graphs = [graph for graph in erasure.graphs if graph not in living]
-    found["graph"] = sum(len(opened.brain.graph.revisions(graph)) for graph in graphs) + due
+    if erasure.level is Level.OBJECTS:
+        found["graph"] = _in_graph(opened, erasure)
+    else:
+        graphs = [graph for graph in erasure.graphs if graph not in living]
+        found["graph"] = sum(len(opened.brain.graph.revisions(graph)) for graph in graphs) + due
     keys = erasure.record_keys if erasure.level is Level.RECORDS else None
     found["hot copies"] = sum(opened.tail.holds(i, keys) for i in erasure.namespace_ids)
     found["touches"] = opened.touches.holds(erasure.record_keys)
     found["blobs"] = sum(_objects(opened, name) for name in erasure.blobs)
     return {where: n for where, n in found.items() if n}
+
+
+def _in_graph(opened: Storage, erasure: Erasure) -> int:
+    """Single objects that the graph still has, but for those that were put again."""
+    with connection() as conn:
+        again, _ = forget_objects.alive(conn, erasure.namespace_ids, erasure.objects)
+    gone = set(erasure.objects) - set(again)
+    return sum(len(gone & opened.brain.graph.revisions(graph).keys()) for graph in erasure.graphs)
 
 
 def _objects(opened: Storage, name: str) -> int:
@@ -81,6 +95,9 @@ def of_receipt(receipt: Mapping[str, Any]) -> Erasure:
             graphs=[UUID(str(i)) for i in ids.get("graphs", ())],
             blobs=[str(i) for i in ids.get("blobs", ())],
             counts={},
+            objects=[UUID(str(i)) for i in ids.get("objects", ())],
+            object_keys=[int(i) for i in ids.get("rows", ())],
+            interests=[UUID(str(i)) for i in ids.get("interests", ())],
             requested_at=datetime.fromisoformat(receipt["requested_at"]),
             finished_at=None,
         )

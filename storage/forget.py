@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
 
+from isotherm.pipeline.brain.links import EdgeKey
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.stages import BRAIN_MIRROR
@@ -18,6 +19,7 @@ from isotherm.storage import cold, erasure_check, interest_mirror
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import (
     cold_blobs,
+    forget_objects,
     namespaces,
     rewriting,
     tier_forget,
@@ -37,6 +39,15 @@ _UPLOAD_ENDED = timedelta(minutes=1)
 _OBJECT_IDS = """
 SELECT id FROM brain_objects WHERE namespace_id = %s AND parent_id IS NULL AND deleted_at IS NULL ORDER BY id"""
 _EDGE_KEYS = "SELECT key FROM brain_edges WHERE namespace_id = %s AND deleted_at IS NULL ORDER BY key"
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Which files PostgreSQL wrote anew: how many tables; whether the planner's statistics and the write-ahead log too."""
+
+    tables: int
+    statistics: bool
+    log: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +99,14 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
         _bring_interests(opened, erasure)
         _blobs(opened)
         return Erased(done=True)
+    if erasure.level is Level.INTERESTS:
+        _bring_interests(opened, erasure)
+        return Erased(done=True)
     with connection() as conn:
         if running := tier_forget.running_outside(conn, erasure):
             raise TransientError(f"{running} steps of what is forgotten still run")
+    if erasure.level is Level.OBJECTS:
+        return Erased(True, tuple(_discard(opened, erasure)))
     budget = _Budget(batches)
     for some in (_operations, _records, _objects):
         if not budget.spend(lambda some=some: some(opened, erasure)):  # type: ignore[misc]  # mypy cannot infer a lambda's default
@@ -184,6 +200,19 @@ def _clear_graphs(opened: Storage, erasure: Erasure) -> list[Mirror]:
         return [mirror for namespace in again if (mirror := _mirror(conn, namespace)) is not None]
 
 
+def _discard(opened: Storage, erasure: Erasure) -> list[Mirror]:
+    """Take single objects out of the graph; those that were put again under their ids are mirrored again."""
+    edges = [EdgeKey(UUID(source), UUID(target), label) for source, target, label in erasure.edges]
+    for graph in erasure.graphs:
+        opened.brain.graph.discard(graph, erasure.objects, edges)
+    with connection() as conn:
+        ids, keys = forget_objects.alive(conn, erasure.namespace_ids, erasure.objects)
+    if not ids:
+        return []
+    new = NewOperation(uuid7(), BRAIN_MIRROR, uuid4(), erasure.bank_ids[0], erasure.namespace_ids[0])
+    return [Mirror(new, [NewStep(BRAIN_MIRROR, {"ids": [str(i) for i in ids], "edges": keys})])]
+
+
 def _mirror(conn: Connection, namespace: Namespace) -> Mirror | None:
     place = namespaces.find(namespace, again=True)
     if place is None:
@@ -209,18 +238,20 @@ def verify_forgotten(opened: Storage, operation_id: UUID) -> dict[str, int]:
     return erasure_check.left(opened, _of(operation_id))
 
 
-def rewrite_files(opened: Storage) -> int:
-    """Have the servers write their files anew, so that what was erased is no longer in them; returns how many tables.
+def rewrite_files(opened: Storage) -> Rewritten:
+    """Have the servers write their files anew, so that what was erased is no longer in them.
 
-    Each table is locked while it is written, and needs as much free disk as it takes. Call it late and rarely. A server
-    whose role may not do so keeps its write-ahead log.
-    Raises: TransientError when a server cannot be reached, or a table cannot be locked.
+    Each table is locked while it is written, and needs as much free disk as it takes. Call it late and rarely. What the
+    role may not do is left, and told.
+    Raises: TransientError when a server cannot be reached, a table cannot be locked, or an open transaction still sees what
+    was deleted.
     """
     with statement() as conn:
+        rewriting.settled(conn)
         tables = rewriting.tables(conn)
-        rewriting.log(conn)
+        statistics, log = rewriting.statistics(conn), rewriting.log(conn)
     opened.tail.rewrite_files()
-    return tables
+    return Rewritten(tables, statistics=statistics, log=log)
 
 
 def receipt(opened: Storage, operation_id: UUID) -> Receipt:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.ports import AnswerT, ChatModel, Embedder, Question
 from isotherm.storage.postgres import interest_copies
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.pool import statement
+
+
+@lru_cache(maxsize=64)
+def _form(answer: type[BaseModel]) -> str:
+    """A schema as text; to make one takes longer than all the rest of a question."""
+    return json.dumps(answer.model_json_schema(), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +37,9 @@ class RememberingChat:
 
     def ask(self, question: Question[AnswerT]) -> AnswerT:
         """The stored answer, else the model's own, which is then stored. Raises: as the model, and TransientError."""
-        form = json.dumps(question.answer.model_json_schema(), sort_keys=True)
+        form = _form(question.answer)
         key = digest("answer", self.model, question.name, question.system, question.user, form)
-        with connection() as conn:
+        with statement() as conn:
             known = interest_copies.answer(conn, self.bank_id, key)
         if known is not None:
             try:
@@ -40,7 +47,7 @@ class RememberingChat:
             except ValidationError:
                 pass  # of a form that has changed since
         said = self.chat.ask(question)
-        with connection() as conn:
+        with statement() as conn:
             interest_copies.keep_answer(conn, self.bank_id, key, said.model_dump(mode="json"), self.erasures)
         return said
 
@@ -69,12 +76,12 @@ class RememberingEmbedder:
     def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts, those that are not known in one call. Raises: as the embedder, and TransientError."""
         keys = {text: digest("vector", self.model, str(self.dimension), text) for text in texts}
-        with connection() as conn:
+        with statement() as conn:
             known = interest_copies.vectors(conn, self.bank_id, list(keys.values()))
         missing = [text for text, key in keys.items() if key not in known]
         if missing:
             made = dict(zip((keys[text] for text in missing), self.embedder.embed(missing), strict=True))
-            with connection() as conn:
+            with statement() as conn:
                 interest_copies.keep_vectors(conn, self.bank_id, made, self.erasures)
             known |= made
         found = np.empty((len(texts), self.dimension), dtype=np.float32)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Semaphore
 from typing import Any
 from uuid import UUID
 
@@ -12,14 +13,15 @@ from isotherm.pipeline.interest.budget import Budget, Prices, Spent, estimated
 from isotherm.pipeline.ports import AnswerT, ChatModel, Question
 from isotherm.storage.models.usage import Usage, collected
 from isotherm.storage.postgres import interest_usage
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.pool import statement
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
     """Where the calls of a step are counted, and what its run may spend.
 
-    Args: budget: of the settings; one that the run has of its own counts instead.
+    Args: budget: of the settings; one that the run has of its own counts instead, None when neither was there when the
+        step began: what it is given meanwhile counts from its next step on.
     """
 
     operation_id: UUID
@@ -27,7 +29,7 @@ class Meter:
     unit: str
     model: str
     prices: Prices
-    budget: Budget
+    budget: Budget | None
 
     def demand(self, question: Question[Any]) -> None:
         """Ask whether a question may be asked.
@@ -36,11 +38,11 @@ class Meter:
         call begins after that.
         Raises: BudgetSpentError; TransientError.
         """
+        if self.budget is None:
+            return
         tokens = _tokens_of(question)
-        with connection() as conn:
+        with statement() as conn:
             budget = interest_usage.granted(conn, self.operation_id) or self.budget
-            if budget == Budget():
-                return
             spent = interest_usage.spent(conn, self.operation_id)
         why = budget.exceeded(spent, Spent(input_tokens=tokens, cost=self.prices.of(tokens, 0)))
         if why is not None:
@@ -48,7 +50,7 @@ class Meter:
 
     def count(self, spent: Spent) -> None:
         """Add what a question came to. Raises: TransientError."""
-        with connection() as conn:
+        with statement() as conn:
             interest_usage.add(conn, self.operation_id, self.stage, self.unit, self.model, spent)
 
 
@@ -70,6 +72,19 @@ class MeteredChat:
                 raise
         self.meter.count(_priced(used, question, said.model_dump_json(), self.meter.prices))
         return said
+
+
+@dataclass(frozen=True, slots=True)
+class BoundedChat:
+    """Has so many questions under way at a time. What its callers do before and after keeps no other question waiting."""
+
+    chat: ChatModel
+    places: Semaphore
+
+    def ask(self, question: Question[AnswerT]) -> AnswerT:
+        """Ask the model when there is a place. Raises: as the model."""
+        with self.places:
+            return self.chat.ask(question)
 
 
 def _priced(used: Sequence[Usage], question: Question[Any], said: str | None, prices: Prices) -> Spent:

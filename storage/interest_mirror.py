@@ -52,6 +52,13 @@ def repair(graph: GraphPort, bank_id: int, *, told: Callable[[int], object] = la
 
     Args: told: is given how many of the 256 buckets are done. Raises: as `bring`.
     """
+    found = _repair(graph, bank_id, told)
+    with connection() as conn:
+        interest_mirror.note(conn, bank_id, found.nodes, found.edges)
+    return found
+
+
+def _repair(graph: GraphPort, bank_id: int, told: Callable[[int], object]) -> Drift:
     found, buckets = Drift(), _differing(graph, bank_id)
     told(BUCKETS - len(buckets))
     for start in range(0, len(buckets), _BUCKETS):
@@ -60,15 +67,16 @@ def repair(graph: GraphPort, bank_id: int, *, told: Callable[[int], object] = la
         _mend(graph, bank_id, plan)
         found += _counted(plan)
         told(BUCKETS - len(buckets) + start + len(some))
-    with connection() as conn:
-        interest_mirror.note(conn, bank_id, found.nodes, found.edges)
     return found
 
 
 def rebuild(graph: GraphPort, bank_id: int, *, told: Callable[[int], object] = lambda _: None) -> Drift:
-    """Drop the graph of a bank and fill it again. Raises: as `bring`."""
+    """Drop the graph of a bank and fill it again. Returns: what was written. Raises: as `bring`."""
     graph.clear(interest_mirror.graph_of(bank_id))
-    return repair(graph, bank_id, told=told)
+    written = _repair(graph, bank_id, told)
+    with connection() as conn:
+        interest_mirror.note(conn, bank_id, 0, 0)  # an empty graph was asked for: nothing had gone wrong
+    return written
 
 
 def _differing(graph: GraphPort, bank_id: int) -> list[int]:

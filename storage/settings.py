@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 import psycopg
 import redis
@@ -141,6 +142,9 @@ class Settings(BaseSettings):
     chat_url: str | None = Field(None, description="Base URL of an OpenAI-compatible chat server")
     chat_key: SecretStr | None = Field(None, description="Key of the chat server")
     chat_model: str | None = Field(None, description="Name of the chat model on the server")
+    chat_parallel: int = Field(
+        4, ge=1, le=64, description="Questions that one task asks the chat server at a time; with a budget it is one"
+    )
 
     chat_input_price: float | None = Field(
         None, ge=0, allow_inf_nan=False, description="Price of a million tokens that a chat model reads, any currency"
@@ -198,6 +202,21 @@ class Settings(BaseSettings):
                 redis.ConnectionPool.from_url(value.get_secret_value())  # parses, and connects to nothing
             except (ValueError, TypeError):
                 raise ValueError("not a URL of Redis") from None
+            parts = urlsplit(value.get_secret_value())
+            if parts.scheme != "unix" and {"username", "password"} & dict(parse_qsl(parts.query)).keys():
+                raise ValueError("Celery reads user and password before the host only")
+        return value
+
+    @field_validator("s3_endpoint", "embedder_url", "chat_url", "reranker_url", "helix_url")
+    @classmethod
+    def _holds_no_secret(cls, value: str | None) -> str | None:
+        """These are shown as they are, and logged by clients; what opens a server has a setting of its own."""
+        if value is not None:
+            parts = urlsplit(value)
+            if parts.scheme not in {"http", "https"} or not parts.hostname or "@" in parts.netloc:
+                raise ValueError("must be a URL of http or https without a user")
+            if parts.query or parts.fragment:
+                raise ValueError("must be a base, without a query")
         return value
 
     @field_validator("run_money")

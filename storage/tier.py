@@ -11,6 +11,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from isotherm.pipeline import text
+from isotherm.pipeline.brain.graph_rank import Walked
 from isotherm.pipeline.clean import whole_number
 from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
 from isotherm.pipeline.identity import Namespace
@@ -20,13 +21,14 @@ from isotherm.pipeline.tier import newest, spans
 from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.messages import speaker_of, with_whole_pairs
+from isotherm.pipeline.tier.learned import LearnedPoint, of_records
+from isotherm.pipeline.tier.messages import with_whole_pairs
 from isotherm.pipeline.tier.ranking import Lexical, Scored, Touch, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.spans import DateReader, Span
 from isotherm.pipeline.tier.weights import RecallWeights
-from isotherm.storage import cold
-from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_vectors, tier_write
+from isotherm.storage import cold, tier_learned
+from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_write
 from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
@@ -36,6 +38,9 @@ from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Concluded, Tail, TailRecord
 from isotherm.storage.redis.touches import Touches
+from isotherm.storage.tier_graph import Walk, walked
+from isotherm.storage.tier_seen import Seen
+from isotherm.storage.tier_seen import newest_first as put_newest_first
 
 TAIL_REFRESH = "tail_refresh"  # builder of the message that drops tails which Redis could not be told about
 
@@ -79,46 +84,6 @@ def refresh_tails(
     """Write the message that drops hot tails, in the caller's transaction; `delay` as for `outbox.enqueue`."""
     payload = TailRefresh(trace_id=trace_id, namespace_ids=namespace_ids).model_dump(mode="json")
     return outbox.enqueue(conn, TAIL_REFRESH, payload, delay=delay)
-
-
-class _Seen:
-    """Records of one recall, each read once."""
-
-    def __init__(self, conn: Connection, scope: Scope, now: datetime) -> None:
-        self.conn, self.scope, self._now = conn, scope, now
-        self._rows: dict[int, Record] = {}
-
-    def rows(self, keys: Sequence[int]) -> dict[int, Record]:
-        """Records by key; those that are gone meanwhile are left out."""
-        missing = [key for key in keys if key not in self._rows]
-        if missing:
-            self._rows |= tier_recall.records(self.conn, missing, self.scope, self._now)
-        return {key: self._rows[key] for key in keys if key in self._rows}
-
-
-def _newest_first(
-    seen: _Seen, query: str, ranked: Sequence[Scored], weights: Mapping[int, float]
-) -> tuple[list[Scored], dict[int, int]]:
-    """Compare the best that the query found with each other; see `newest`."""
-    best = [item for item in ranked[: newest.LOOKED_AT] if item.parts.is_relevant]
-    rows = seen.rows([item.candidate.key for item in best])
-    found = {item.candidate.key: item for item in best if item.candidate.key in rows}
-
-    hints = newest.hints_of(query)
-
-    def said(keys: Sequence[int]) -> list[newest.Statement]:
-        return [newest.statement(found[key], speaker_of(rows[key]), rows[key].text, weights, hints) for key in keys]
-
-    news = [key for key in found if newest.may_renew(rows[key].text)]
-    statements = said(news)
-    if not any(one.renews for one in statements):
-        return list(ranked), {}
-    statements += said([key for key in found if key not in set(news)])
-    pairs = newest.pairs(statements)
-    if not pairs:
-        return list(ranked), {}
-    cosines = tier_vectors.between(seen.conn, seen.scope, pairs)
-    return newest.newest_first(ranked, newest.alike(statements, pairs, cosines))
 
 
 class TierMemory:
@@ -214,13 +179,18 @@ class TierMemory:
         touch: bool | Touch = Touch.RELEVANT,
         lexical: Lexical = Lexical.RARITY,
         newest_first: bool = True,
+        graph: bool = False,
+        learned: bool = False,
     ) -> Recall:
         """The records of a scope that matter most for a query, in chronological order.
 
         Writes nothing to the database and asks no chat model; an embedder that fails leaves its vectors out. A query counts
         as an access of what `touch` says, by itself of what it found; a blank query finds the newest and counts nothing.
 
-        Args: newest_first: whether a statement comes before an older one that it renews, see `isotherm.pipeline.tier.newest`.
+        Args: newest_first: whether a statement comes before an older one that it renews, see `isotherm.pipeline.tier.newest`;
+        graph: whether to walk from what was found, see `isotherm.storage.tier_graph`; the answer says what was read;
+        learned: whether points of interests that match bring the records they stand on, see `isotherm.storage.tier_learned`;
+        they come along in the answer.
         Raises: TransientError when PostgreSQL cannot be reached.
         """
         moment = now or datetime.now(UTC)
@@ -230,30 +200,52 @@ class TierMemory:
             return Recall()
         quota = max(_MIN_QUOTA, _PER_WANTED * normal.total)
         near, degraded = self._near(query)  # before a connection is taken
+        points, away = self._learned(scope, query, near) if learned else ((), ())
+        degraded += away
         with reading() as conn:
             quotas = tier_candidates.Quotas(quota, quota, quota)
             span = self._span(conn, scope, query, moment)
-            found = tier_candidates.candidates(conn, scope, query, tiers, quotas, lexical, near, span)
-            ranked = rank(found.candidates, weights or RecallWeights(), moment, lexical)
-            seen = _Seen(conn, scope, moment)
-            renewed: dict[int, int] = {}
+            found = tier_candidates.candidates(
+                conn, scope, query, tiers, quotas, lexical, near, span, of_records(points)
+            )
+            ranked: Sequence[Scored] = rank(found.candidates, weights or RecallWeights(), moment, lexical)
+            chosen = select(ranked, normal)
+            seen = Seen(conn, scope, (s.candidate.key for s in chosen))
+            told: Walked | None = None
+            first, renewed = ranked, dict[int, int]()
+            if graph and query.strip():
+                walk = Walk(scope, query, weights or RecallWeights(), moment, tiers, seen.rows)
+                ranked, told = walked(conn, walk, ranked)
             if newest_first and found.weights and lexical is Lexical.RARITY and newest.asks_for_the_present(query):
-                ranked, renewed = _newest_first(seen, query, ranked, found.weights)
+                ranked, renewed = put_newest_first(seen, query, ranked, found.weights)
             ranked, away = self._reranked(query, ranked, seen)
             degraded += away
-            chosen = select(ranked, normal)
+            if ranked is not first:
+                chosen = select(ranked, normal)
             rows = seen.rows([s.candidate.key for s in chosen])
-        ids = {s.candidate.key: s.candidate.id for s in ranked}
-        items = [
-            Recalled(row, s.parts, s.candidate.legs, ids.get(renewed.get(s.candidate.key, -1)), s.candidate.key)
-            for s in chosen
-            if (row := rows.get(s.candidate.key)) is not None
-        ]
+        ids = {s.candidate.key: s.candidate.id for s in ranked} if renewed else {}
         mode = Touch.of(touch)
         wanted = [s.candidate.key for s in chosen if s.candidate.key in rows and mode.counts(s.parts)]
-        if wanted and query.strip():
-            degraded += self._count(wanted)
-        return Recall(tuple(items), degraded, found.truncated)
+        counting = self._counting(wanted if query.strip() else ())
+        try:
+            items = tuple(
+                Recalled(row.record(moment), s.parts, s.candidate.legs, ids.get(renewed.get(key, -1)), key)
+                for key, s in ((s.candidate.key, s) for s in chosen)
+                if (row := rows.get(key)) is not None
+            )
+        finally:
+            degraded += counting()
+        return Recall(items, degraded, found.truncated, told, points)
+
+    def _learned(self, scope: Scope, query: str, near: Near | None) -> tuple[tuple[LearnedPoint, ...], tuple[str, ...]]:
+        """Points that match, and what the answer must say when interests are out of reach: records still answer."""
+        if not query.strip():
+            return (), ()
+        try:
+            with connection() as conn:
+                return tier_learned.points(conn, scope, query, near), ()
+        except TransientError:
+            return (), ("interests",)
 
     def _span(self, conn: Connection, scope: Scope, query: str, now: datetime) -> Span | None:
         """The time that a query asks about. Where it does not say which May, it is the last one of this memory."""
@@ -262,7 +254,7 @@ class TierMemory:
         newest_at = tier_recall.newest_at(conn, scope)
         return None if newest_at is None else spans.span_of(query, min(now, newest_at + _A_DAY), self._dates)
 
-    def _reranked(self, query: str, ranked: list[Scored], seen: _Seen) -> tuple[list[Scored], tuple[str, ...]]:
+    def _reranked(self, query: str, ranked: Sequence[Scored], seen: Seen) -> tuple[Sequence[Scored], tuple[str, ...]]:
         """The best in the order of the reranker, those it leaves out behind; as they were when it is out of reach."""
         try:
             reranker = self._reranker()
@@ -363,12 +355,18 @@ class TierMemory:
         except UnavailableError:
             return  # the answer stands; the next reader fills the tail
 
-    def _count(self, keys: Sequence[int]) -> tuple[str, ...]:
-        try:
-            self._touches.count(keys)
-        except UnavailableError:
-            return ("touches",)
-        return ()
+    def _counting(self, keys: Sequence[int]) -> Callable[[], tuple[str, ...]]:
+        """Count accesses; what it returns has to be called, and says whether that failed."""
+        answered = self._touches.begin(keys)
+
+        def failed() -> tuple[str, ...]:
+            try:
+                answered()
+            except UnavailableError:
+                return ("touches",)
+            return ()
+
+        return failed
 
     def _announce(self, namespace_ids: set[int]) -> dict[int, str | None]:
         return self._announcing(namespace_ids)()

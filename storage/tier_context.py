@@ -31,22 +31,26 @@ def context(
     limit: int = LIMIT,
     touch: bool | Touch = Touch.RELEVANT,
     now: datetime | None = None,
+    graph: bool = False,
+    learned: bool = True,
 ) -> Packed:
     """Recall, and pack what was found in order of time; each line names its record.
 
     Args: tokens: for the whole block, estimated; window: turns shown before and after each hit, 0 to 20, never of another
-        session; limit: hits at most.
+        session; limit: hits at most; graph, learned: as for `TierMemory.recall`, and what was learned is shown, too.
     Raises: RejectedError for another window; TransientError when PostgreSQL cannot be reached.
     """
     if not 0 <= window <= MOST_AROUND:
         raise RejectedError(f"window: from 0 to {MOST_AROUND}")
     moment = now or datetime.now(UTC)
-    answer = memory.recall(scope, query, budget=RecallBudget(total=limit), touch=touch, now=moment)
+    answer = memory.recall(
+        scope, query, budget=RecallBudget(total=limit), touch=touch, now=moment, graph=graph, learned=learned
+    )
     best = sorted(answer.items, key=_order)
     with reading() as conn:
         around = tier_recall.windows(conn, [item.key for item in best], scope, window, moment) if window else {}
     windows = [Window(item.record, around.get(item.key, [item.record]), item.renewed_by) for item in best]
-    return replace(pack(windows, tokens), degraded=answer.degraded, truncated=answer.truncated)
+    return replace(pack(windows, tokens, answer.learned), degraded=answer.degraded, truncated=answer.truncated)
 
 
 def _order(item: Recalled) -> tuple[bool, float, float]:

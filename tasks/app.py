@@ -4,5 +4,5 @@ from celery import Celery
 
 from isotherm.tasks import celery_redis
 
-app = Celery("isotherm", config_source="isotherm.celeryconfig")
+app = Celery("isotherm", config_source="isotherm.celeryconfig", amqp=celery_redis.Amqp)
 celery_redis.use(app)

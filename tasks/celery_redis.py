@@ -1,7 +1,9 @@
-"""Redis as Celery's broker and result backend, without two habits that long-lived processes cannot afford.
+"""Redis as Celery's broker and result backend, without three habits that long-lived processes cannot afford.
 
 A channel whose connection was given up has no address any more. Closing it gives back what it had not acknowledged, and the
 missing address ends the whole worker, where a lost connection is otherwise retried.
+
+What a worker tells of its broker would hold passwords, where its URL is that of a socket or names several brokers.
 
 Whoever sends a chord listens for the result of each member from then on, on a channel of its own that stays open as long as
 the process lives. Here nobody asks for results; the members of chords are counted without them.
@@ -9,9 +11,14 @@ the process lives. Here nobody asks for results; the members of chords are count
 
 from __future__ import annotations
 
+from typing import Any
+
 from celery import Celery
+from celery.app import amqp
 from celery.backends import redis as results
+from kombu import connection
 from kombu.transport import TRANSPORT_ALIASES, redis
+from kombu.utils.url import maybe_sanitize_url
 
 
 class QoS(redis.QoS):
@@ -38,6 +45,24 @@ class Transport(redis.Transport):
     """The transport of broker URLs that begin with `redis` or `rediss`."""
 
     Channel = Channel
+
+
+class Connection(connection.Connection):
+    """A connection whose description can be shown."""
+
+    def info(self) -> dict[str, Any]:
+        """What it is. Passwords within URLs are left out; the one that has a name of its own is known to whoever shows this."""
+        found: dict[str, Any] = super().info()  # type: ignore[no-untyped-call]
+        shown = {"alternates": [maybe_sanitize_url(url) for url in found["alternates"]]}
+        if "://" in (found["hostname"] or ""):  # the whole URL of a socket
+            shown["hostname"] = maybe_sanitize_url(found["hostname"])
+        return {**found, **shown}
+
+
+class Amqp(amqp.AMQP):  # type: ignore[misc]
+    """How an app reaches its broker."""
+
+    Connection = Connection
 
 
 class ResultConsumer(results.ResultConsumer):  # type: ignore[misc]  # celery ships no types

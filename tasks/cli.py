@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import os
 import sys
+from typing import Annotated
 
 import structlog
 import typer
@@ -37,6 +39,7 @@ app = typer.Typer(
     help="Long-term memory for AI agents: remember, recall, and watch memory move between hot, warm and cold.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -93,8 +96,10 @@ def _version(wanted: bool) -> None:  # noqa: FBT001 - typer passes the flag's va
 @app.callback()
 def _options(
     *,
-    version: bool = typer.Option(default=False, callback=_version, is_eager=True, help="Print the version."),
-    verbose: bool = typer.Option(default=False, help="Show events and library logs on standard error."),
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show events and library logs on standard error.")] = False,
 ) -> None:
     del version
     level = logging.INFO if verbose else logging.CRITICAL
@@ -107,6 +112,9 @@ def _options(
 
 def main() -> None:
     """Run the command. A person sees a sentence for an error of ours, and a traceback only by ISOTHERM_DEBUG=1."""
+    for stream in (sys.stdout, sys.stderr):  # a name that is not UTF-8 is shown escaped, in JSON as JSON escapes it
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         app()
     except Exception as error:

@@ -19,13 +19,13 @@ from isotherm.pipeline.interest.candidates import Point
 from isotherm.pipeline.interest.pairs import relate_by_rules
 from isotherm.pipeline.interest.windows import Window, windows
 from isotherm.storage import cold
-from isotherm.storage.postgres import interest_session, interest_steps
+from isotherm.storage.postgres import interest_session, interest_steps, steps
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.tasks.interest_models import Readers
-from isotherm.tasks.interest_run import Json, ask_each, batches, end, follow, keep, next_step, only, readers, report
-from isotherm.tasks.publish import publish_and_remove
+from isotherm.tasks.interest_run import Json, ask_each, batches, end, follow, next_step, only, readers, report
+from isotherm.tasks.onward import go_on
 from isotherm.tasks.stage import claimed, stage_task, tell
 
 # User turns of a window. What a model is shown must stay short; for the rules a window is only a unit of work.
@@ -45,7 +45,7 @@ def extract(payload: Json) -> Json:
             with connection() as conn:
                 messages = follow(conn, step, next_step(stages.S1_FOLD), *header)
                 step.settle(conn, {"parts": len(parts)})
-            publish_and_remove(messages)
+            go_on(step, messages)
     return step.receipt
 
 
@@ -55,7 +55,7 @@ def _parts(step: ClaimedStep, who: Readers) -> list[Json]:
     with connection() as conn:
         outline = interest_session.outline(conn, namespace_id)
     turns = [place for place, (_, role) in enumerate(outline) if role.casefold() == "user"]
-    cuts = batches(turns[:: _WINDOW[who.chat is not None]], who)
+    cuts = batches(turns[:: _WINDOW[who.chat is not None]])
     starts = [0, *(cut[0] for cut in cuts[1:])]
     keys = [key for key, _ in outline]
     return [
@@ -82,7 +82,7 @@ def _extract_part(step: ClaimedStep, part: Json, who: Readers) -> None:
         if not step.unit:
             messages = follow(conn, step, next_step(stages.S1_FOLD))
         end(conn, step, asked, counts, None, StoodIn.REFUSED)
-    publish_and_remove(messages)
+    go_on(step, messages)
     report(step, CandidatesExtracted(**counts))
 
 
@@ -93,14 +93,13 @@ def fold(payload: Json) -> Json:
         who = readers(step)
         answer = _folded(step, who)
         groups = [n for n, group in enumerate(answer["groups"]) if len(group) > 1]
-        header = [
-            [next_step(stages.S1_JUDGE, str(n), {"groups": batch})] for n, batch in enumerate(batches(groups, who))
-        ]
+        header = [[next_step(stages.S1_JUDGE, str(n), {"groups": batch})] for n, batch in enumerate(batches(groups))]
         counts = {"candidates": answer["candidates"], "points": len(answer["points"]), "groups": len(groups)}
         with connection() as conn:
+            steps.store_answer(conn, step, answer)
             messages = follow(conn, step, next_step(stages.S2_CLUSTER), *header)
             step.settle(conn, counts)
-        publish_and_remove(messages)
+        go_on(step, messages)
         tell(step, CandidatesFolded(**counts))
     return step.receipt
 
@@ -116,15 +115,13 @@ def _folded(step: ClaimedStep, who: Readers) -> Json:
     candidates = sorted(codec.load_candidates(read), key=lambda c: c.turn_range or (0, 0))
     folded = s1.fold(candidates)
     points = [Point(c, vec) for c, vec in zip(folded, who.embed(folded), strict=True)]
-    answer = {
+    return {
         "points": codec.dump_points(points),
         "groups": s1.group(points, relate_by_rules),
         "model": who.embedder.model if who.embedder else None,
         "candidates": len(candidates),
         "parts": seen,
     }
-    keep(step, answer)
-    return answer
 
 
 @stage_task(stages.S1_JUDGE)

@@ -18,9 +18,10 @@ from isotherm.pipeline.events import InterestsPersisted, PointsClustered, UnitsA
 from isotherm.pipeline.interest import codec, s2, v1_2, v1_3
 from isotherm.pipeline.interest.budget import StoodIn
 from isotherm.pipeline.interest.candidates import HistPoint, Outcome, Point, Status, Vector
-from isotherm.pipeline.interest.pairs import relate_by_rules
+from isotherm.pipeline.interest.pairs import contradictions_by_rules, relate_by_rules
 from isotherm.pipeline.interest.s2 import ClusterResult, Component
 from isotherm.pipeline.interest.v1_2 import Unit
+from isotherm.storage.models import factory
 from isotherm.storage.postgres import (
     interest_history,
     interest_steps,
@@ -34,7 +35,6 @@ from isotherm.storage.postgres.interest_history import Near, Statement
 from isotherm.storage.postgres.interest_write import PlanWriter, Written
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
-from isotherm.tasks.interest_models import Readers
 from isotherm.tasks.interest_run import (
     Json,
     ask_each,
@@ -47,7 +47,7 @@ from isotherm.tasks.interest_run import (
     readers,
     report,
 )
-from isotherm.tasks.publish import publish_and_remove
+from isotherm.tasks.onward import go_on
 from isotherm.tasks.stage import claimed, stage_task, tell
 
 # A run that waits is called when the one before it is written. Should that one end otherwise, it looks again by itself.
@@ -75,16 +75,18 @@ def cluster(payload: Json) -> Json:
                 return _without(interest_history.near(conn, bank_of(step), some, judged.model), waiting)
 
             history, links = touched_history(new, stated, near)
-        found = s2.cluster(new, history, relate_by_rules, known=links, proposed=())
+        found = s2.cluster(
+            new, history, relate_by_rules, known=links, proposed=(), contradicting=contradictions_by_rules
+        )
         counts = {"points": len(points), "known": len(points) - len(new), "components": len(found.components)}
         counts |= {"queues": len(found.queues), "isolated": len(found.isolated)}
         unjudged = [place for place, (_, is_judged) in enumerate(kept) if not is_judged]
         answer = {"points": codec.dump_points(new), "hist": codec.dump_history(history), "model": judged.model}
         with connection() as conn:
             steps.store_answer(conn, step, {**answer, "clusters": codec.dump_clusters(found), "unjudged": unjudged})
-            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found, readers(step)))
+            messages = follow(conn, step, next_step(stages.V1_3_PERSIST), *_units(found))
             step.settle(conn, counts)
-        publish_and_remove(messages)
+        go_on(step, messages)
         tell(step, PointsClustered(**counts))
     return step.receipt
 
@@ -188,11 +190,14 @@ def _shared(points: Sequence[Point], stated: Mapping[Statement, Sequence[UUID]],
     }
 
 
-def _units(found: ClusterResult, who: Readers) -> list[list[NewStep]]:
+def _units(found: ClusterResult) -> list[list[NewStep]]:
     """Steps of V1.2: components that stand alone in batches, queues one step after the other."""
     stage = stages.V1_2_ADJUDICATE
     alone = [n for n, component in enumerate(found.components) if component.judged]
-    lines = [[next_step(stage, f"c{n}", {"components": batch})] for n, batch in enumerate(batches(alone, who))]
+    # One that a model judges is a step of its own: should it fail, it is named and tried again without the others.
+    by_rules = factory.chat_model(storage.open().settings) is None
+    batched = batches(alone) if by_rules else batches(alone, 1)
+    lines = [[next_step(stage, f"c{n}", {"components": batch})] for n, batch in enumerate(batched)]
     for n, queue in enumerate(found.queues):
         lines.append([
             next_step(stage, f"q{n}.{k}", {"queue": n, "place": k}, *([f"{stage}/q{n}.{k - 1}"] if k else []))
@@ -281,7 +286,7 @@ def persist(payload: Json) -> Json:
             messages = interest_turn.release(conn, bank_of(step), step.operation_id, changed=written.changed)
             cost = cost_of(interest_usage.spent(conn, step.operation_id))
             step.settle(conn, {**asdict(written), **cost}, is_result=True)
-        publish_and_remove(messages)
+        go_on(step, messages)
         tell(step, InterestsPersisted(**asdict(written)))
     return step.receipt
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Semaphore
 
 from isotherm.pipeline.errors import BudgetSpentError, RejectedError
 from isotherm.pipeline.interest import questions, s1, v1_2
@@ -16,22 +17,26 @@ from isotherm.pipeline.interest.v1_2 import Unit
 from isotherm.pipeline.interest.windows import Window
 from isotherm.pipeline.ports import ChatModel, Embedder, Redactor
 from isotherm.storage.interest_copies import RememberingChat, RememberingEmbedder
-from isotherm.storage.interest_meter import Meter, MeteredChat
+from isotherm.storage.interest_meter import BoundedChat, Meter, MeteredChat
 from isotherm.storage.models import factory
 from isotherm.storage.models.keyphrases import CountingKeyphrases
-from isotherm.storage.postgres import interest_copies
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres import interest_copies, interest_usage
+from isotherm.storage.postgres.pool import statement
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
 class Readers:
-    """The models of a run. Without a chat model the rules do its work; without an embedder names and rules alone count."""
+    """The models of a run. Without a chat model the rules do its work; without an embedder names and rules alone count.
+
+    Args: parallel: questions that a step may have under way at a time.
+    """
 
     chat: ChatModel | None
     embedder: Embedder | None
     redactor: Redactor
+    parallel: int = 1
 
     @classmethod
     def of(cls, settings: Settings, step: ClaimedStep | None = None) -> Readers:
@@ -41,15 +46,19 @@ class Readers:
         Raises: RejectedError naming the settings that are missing.
         """
         chat, embedder = factory.chat_model(settings), factory.embedder(settings)
+        parallel = 1
         if step is not None and step.bank_id is not None and (chat or embedder):
-            with connection() as conn:
+            with statement() as conn:
                 erasures = interest_copies.erasures(conn, step.bank_id)
             if chat is not None:
                 model = settings.chat_model or ""
-                metered = MeteredChat(chat, _meter(settings, step, model))
-                chat = RememberingChat(metered, step.bank_id, model, erasures)
+                meter = _meter(settings, step, model)
+                # Where money is counted, the next question waits until the one before is paid.
+                parallel = settings.chat_parallel if meter.budget is None else 1
+                chat = MeteredChat(BoundedChat(chat, Semaphore(parallel)), meter)
+                chat = RememberingChat(chat, step.bank_id, model, erasures)
             embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id, erasures)
-        return cls(chat, embedder, factory.redactor(settings))
+        return cls(chat, embedder, factory.redactor(settings), parallel)
 
     def extract(self, window: Window) -> tuple[list[Candidate], StoodIn | None]:
         """The candidates of a window, secrets taken out, and why they are not the model's, if they are not.
@@ -127,7 +136,9 @@ class Readers:
 def _meter(settings: Settings, step: ClaimedStep, model: str) -> Meter:
     prices = Prices(settings.chat_input_price, settings.chat_output_price)
     budget = Budget(settings.run_tokens, settings.run_money)
-    return Meter(step.operation_id, step.stage, step.unit, model, prices, budget)
+    with statement() as conn:
+        counted = (interest_usage.granted(conn, step.operation_id) or budget) != Budget()
+    return Meter(step.operation_id, step.stage, step.unit, model, prices, budget if counted else None)
 
 
 def _why(error: RejectedError) -> StoodIn:

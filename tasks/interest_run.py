@@ -18,13 +18,15 @@ from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.tasks.canvas import FAN_OUT
 from isotherm.tasks.interest_models import Readers
 from isotherm.tasks.observe import emit
+from isotherm.tasks.side_by_side import side_by_side
 from isotherm.tasks.stage import tell
 
 T = TypeVar("T")
 Json = dict[str, Any]
 
-# Windows, groups or units of a step: the rules need milliseconds for one, a model needs seconds.
-_PER_STEP = {True: 1, False: 20}
+# Windows, groups or units of a step. The rules need milliseconds for one; a model needs seconds, but is asked about several
+# side by side.
+_PER_STEP = 20
 MAX_PARTS = 64
 
 
@@ -33,9 +35,9 @@ def readers(step: ClaimedStep) -> Readers:
     return Readers.of(storage.open().settings, step)
 
 
-def batches(items: Sequence[T], who: Readers) -> list[list[T]]:
+def batches(items: Sequence[T], size: int = _PER_STEP) -> list[list[T]]:
     """Cut work into at most `MAX_PARTS` batches that are worth a task each."""
-    size = max(_PER_STEP[who.chat is not None], -(-len(items) // MAX_PARTS))
+    size = max(size, -(-len(items) // MAX_PARTS))
     return [list(items[n : n + size]) for n in range(0, len(items), size)]
 
 
@@ -76,22 +78,23 @@ def ask_each(
 ) -> Asked:
     """Ask for each part of a step what the step does not know yet, and keep the answers in it.
 
-    A model's answers are kept one by one, so that a killed runner asks for at most one of them again. Parts without an
-    answer are asked again when the step is retried.
+    A model is asked several questions side by side, and remembers each of its answers at once; that it had none is kept
+    here. So a killed runner asks again only what was under way. Parts without an answer are asked again when the step is
+    retried.
     Args: asks: by part, returns a JSON value and why it stands in for a model's; for_good: as for `end`.
     """
     answer = Asked.of(step.answer)
     if step.answer is not None and step.answer.get("ended"):
         again = answer.left(*for_good)
         answer = Asked(_without(answer.said, again), _without(answer.stood_in, again))
-    for part, ask in asks.items():
-        if part not in answer.said:
-            value, why = ask()
-            stood_in = answer.stood_in if why is None else {**answer.stood_in, part: why}
-            answer = Asked({**answer.said, part: value}, stood_in)
-            if who.chat is not None:
-                keep(step, answer.stored())
-    return answer
+    missing = {part: ask for part, ask in asks.items() if part not in answer.said}
+    # Twice as many as the model answers at a time: while it thinks, others are prepared, and kept.
+    for part, (value, why) in side_by_side(missing, 2 * who.parallel if who.parallel > 1 else 1):
+        stood_in = answer.stood_in if why is None else {**answer.stood_in, part: why}
+        answer = Asked({**answer.said, part: value}, stood_in)
+        if why is not None:
+            keep(step, answer.stored())
+    return Asked({part: answer.said[part] for part in asks}, answer.stood_in)
 
 
 def _without(values: Mapping[str, T], names: Collection[str]) -> dict[str, T]:

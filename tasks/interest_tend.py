@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from uuid import UUID, uuid4
 
 import numpy as np
@@ -21,6 +21,7 @@ from isotherm.storage.models import factory
 from isotherm.storage.postgres import (
     interest_copies,
     interest_history,
+    interest_index,
     interest_tend,
     interest_themes,
     interest_turn,
@@ -30,7 +31,7 @@ from isotherm.storage.postgres.interest_tend import Pending
 from isotherm.storage.postgres.interest_themes import Theme
 from isotherm.storage.postgres.interest_write import PlanWriter
 from isotherm.storage.postgres.operations import NewOperation
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import Connection, connection, moment
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks import passes
 from isotherm.tasks.interest_decide import bank_of, has_turn
@@ -53,7 +54,7 @@ _KEEP_COPIES = timedelta(days=30)
 
 @stage_task(stages.TEND)
 def tend(payload: Json) -> Json:
-    """Make the vectors that an agent's interests lack, judge what waits for review, and group by theme, in the bank's turn."""
+    """Make the vectors that an agent's interests lack, judge what waits for review, group by theme, and keep the index of a large bank, in its turn."""
     with claimed(payload) as step:
         with connection() as conn:
             if not has_turn(conn, step):
@@ -65,6 +66,7 @@ def tend(payload: Json) -> Json:
         review = _Review(bank_id, who, waiting)
         review.judge()
         grouped = _themes(bank_id, who, more=embedded >= _VECTORS_MAX)
+        interest_index.grow(bank_id)
         with connection() as conn:
             judged = review.write(conn, step.operation_id)
             messages = interest_turn.release(conn, bank_id, step.operation_id, changed=bool(embedded or judged))
@@ -191,7 +193,7 @@ def age() -> Json:
     """Say of interests whose time it is how fresh they are now, and drop old copies of what models said."""
     storage.open()
     with connection() as conn:
-        aged = interest_tend.age(conn, datetime.now(UTC), _AGED_MAX)
+        aged = interest_tend.age(conn, moment(conn), _AGED_MAX)
     with connection() as conn:
         copies = interest_copies.purge(conn, keep=_KEEP_COPIES, limit=_AGED_MAX)
     if aged.changed or aged.expired:

@@ -8,6 +8,17 @@ import sys
 import structlog
 
 
+class WithoutBodies(logging.Filter):
+    """Tells that a message was dropped, and not what was in it: a line of the log is no place for a body of any length."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Cut a line that Celery writes with the body of a message down to what happened."""
+        if "body" in str(record.msg):
+            record.msg = str(record.msg).partition("%")[0].partition("\n")[0].rstrip(" :")
+            record.args, record.exc_info = (), None
+        return True
+
+
 def configure(*, json: bool, level: int = logging.INFO) -> None:
     """Send every log line of this process to standard error in one format.
 
@@ -38,6 +49,7 @@ def configure(*, json: bool, level: int = logging.INFO) -> None:
             ],
         )
     )
+    logging.getLogger("celery.worker.consumer.consumer").addFilter(WithoutBodies())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
@@ -17,7 +16,7 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.quotas import Quota
 from isotherm.storage.postgres import operations, outbox, steps, tier_plan
 from isotherm.storage.postgres.operations import NewOperation
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import Connection, connection, moment
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks.publish import publish_after_commit
 
@@ -46,7 +45,7 @@ def request(namespace_id: int, policy: Policy | None = None) -> Requested:
 
 def planned(conn: Connection, namespace_id: int, policy: Policy) -> MigrationPlan:
     """What a pass over a namespace would move now, from one snapshot; moves nothing."""
-    now = datetime.now(UTC)
+    now = moment(conn)
     return plan_migration(tier_plan.snapshot(conn, namespace_id, policy, now), policy, now)
 
 

@@ -27,6 +27,8 @@ _START_S = 40.0
 _STOP_S = 30.0
 # SIGTERM lets a worker wait for its tasks without a limit; remapped, it waits for `soft_shutdown` and gives them back.
 _SOFT = {"REMAP_SIGTERM": "SIGQUIT"}
+# A worker has a process for each processor. Threads of numpy's library besides keep one busy for 80 ms after every product.
+_SINGLE = {"OPENBLAS_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,7 @@ class Processes:
             with log.open("ab") as out:
                 started = subprocess.Popen(  # noqa: S603 - our own program and arguments
                     [sys.executable, "-m", "celery", "-A", "isotherm.tasks", *arguments],
-                    env={**os.environ, **_SOFT, **(environment or {})},
+                    env={**_SINGLE, **os.environ, **_SOFT, **(environment or {})},
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,

@@ -18,9 +18,10 @@ from isotherm import storage
 from isotherm.pipeline.brain.answers import Answer, Links
 from isotherm.pipeline.brain.catalog import plain_times
 from isotherm.pipeline.brain.decay import Decay
+from isotherm.pipeline.brain.errors import ObjectNotFoundError
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.links import EdgeKey, EdgeMeta, NewLink
-from isotherm.pipeline.brain.objects import SCOPE, NewObject, Object, derived_id
+from isotherm.pipeline.brain.objects import PARTS, SCOPE, NewObject, Object, derived_id
 from isotherm.pipeline.brain.result_sets import SearchContext
 from isotherm.pipeline.brain.walk import NEIGHBORS, Direction
 from isotherm.pipeline.brain.write_kinds import Saved
@@ -271,6 +272,7 @@ def search(  # noqa: PLR0913 - one keyword for each choice of a caller
     fusion: Fusion | None = None,
     decay: Decay | None = None,
     graph: bool | None = None,
+    newest_first: bool | None = None,
     context: SearchContext | None = None,
 ) -> Answer:
     """The objects of a namespace that match a query best. Reads in this process: no worker takes part.
@@ -281,7 +283,15 @@ def search(  # noqa: PLR0913 - one keyword for each choice of a caller
     within = filters or Filters.of(kinds, properties, scope_ids)
     engine = storage.open().brain
     return engine.search(
-        namespace, query, limit=limit, filters=within, fusion=fusion, decay=decay, graph=graph, context=context
+        namespace,
+        query,
+        limit=limit,
+        filters=within,
+        fusion=fusion,
+        decay=decay,
+        graph=graph,
+        newest_first=newest_first,
+        context=context,
     )
 
 
@@ -319,9 +329,9 @@ def continue_(namespace: Namespace, at: str, context: SearchContext, *, limit: i
     return storage.open().brain.continue_(namespace, at, context, limit=limit)
 
 
-def list_children(namespace: Namespace, parent_id: UUID) -> list[Object]:
-    """The parts of an object without their content, in order. Raises: as `Engine.list_children`."""
-    return storage.open().brain.list_children(namespace, parent_id)
+def list_children(namespace: Namespace, parent_id: UUID, *, limit: int = PARTS) -> list[Object]:
+    """The first parts of an object without their content, in order. Raises: as `Engine.list_children`."""
+    return storage.open().brain.list_children(namespace, parent_id, limit)
 
 
 def expand(
@@ -366,7 +376,7 @@ def _redacted(new: NewObject, redactor: Redactor) -> NewObject:
 def _known(namespace: Namespace) -> Place:
     place = namespaces.find(namespace)
     if place is None:
-        raise RejectedError("this namespace has no objects")
+        raise ObjectNotFoundError("this namespace has no objects")
     return place
 
 

@@ -6,19 +6,22 @@ Their rows follow in the background, and the operation ends `done` when a look e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
 from isotherm.pipeline import stages
+from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.clean import clean_name
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.erasure import ErasureScope
 from isotherm.storage import forget as forgetting
-from isotherm.storage.forget import Receipt
+from isotherm.storage.forget import Receipt, Rewritten
+from isotherm.storage.postgres import forget_objects as erased_objects
 from isotherm.storage.postgres import (
     namespaces,
     operations,
@@ -28,6 +31,7 @@ from isotherm.storage.postgres import (
     tier_forget_interest,
     tier_forget_ledgers,
 )
+from isotherm.storage.postgres.forget_objects import Taken
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
@@ -59,6 +63,51 @@ def forget(namespace: Namespace, ids: Sequence[str] | None = None, *, key: str |
 
 
 @counted("forget")
+def forget_objects(namespace: Namespace, ids: Sequence[UUID], *, key: str | None = None) -> Accepted:
+    """Forget objects of a knowledge base for good: with their parts, edges, words and vectors, and files that wait to be them.
+
+    Objects that are not there are forgotten already; those that `soft_delete` took out of searches are there. Something put
+    later under the same id is a new object.
+
+    Args: ids: 1 to 1,000. Raises: as `forget`.
+    """
+    checked = _uuids(ids)
+    scope = ErasureScope.of_objects(namespace, tuple(map(str, checked)))
+    place = namespaces.find(namespace, again=True)
+
+    def write(conn: Connection, new: NewOperation) -> tuple[int, list[Message]]:
+        taken = Taken() if place is None else erased_objects.erase(conn, place, checked)
+        owner: tuple[list[int], list[int]] = ([], []) if place is None else ([place.bank_id], [place.namespace_id])
+        graphs = [] if place is None else [namespace_uuid(namespace)]
+        tier_forget.begin(conn, new.id, scope, *owner, graphs=graphs, counts=taken.counts, taken=taken)
+        return taken.counts.get("objects", 0), []
+
+    return _forget_single(scope, key, write)
+
+
+@counted("forget")
+def forget_interests(bank: Bank, ids: Sequence[UUID], *, key: str | None = None) -> Accepted:
+    """Forget interests of an agent for good, with the statements for them, their history and their place in the graph.
+
+    The records they were read from stay: a run over their session that comes later may find the same again.
+
+    Args: ids: 1 to 1,000. Raises: as `forget`.
+    """
+    checked = _uuids(ids)
+    scope = ErasureScope.of_interests(bank, tuple(map(str, checked)))
+
+    def write(conn: Connection, new: NewOperation) -> tuple[int, list[Message]]:
+        banks = tier_forget.banks_of(conn, scope)
+        counts = tier_forget_interest.erase_points(conn, banks, checked)
+        again = tier_forget_interest.restart_runs(conn, banks, storage.open().patience)
+        found = {kind: n for kind, n in counts.items() if n}
+        tier_forget.begin(conn, new.id, scope, banks, [], counts=found, taken=Taken(interests=checked))
+        return counts["interests"], again
+
+    return _forget_single(scope, key, write)
+
+
+@counted("forget")
 def forget_session(bank: Bank, session: str, *, key: str | None = None) -> Accepted:
     """Forget a session of an agent, in all its scopes and runs, with what was made of it. Raises: as `forget`."""
     return _forget_scope(ErasureScope.of_session(bank, session), key)
@@ -84,10 +133,11 @@ def forget_receipt(operation_id: UUID) -> Receipt:
     return forgetting.receipt(storage.open(), operation_id)
 
 
-def rewrite_files() -> int:
-    """Have PostgreSQL and Redis write their files anew, so that nothing erased is in them; returns how many tables.
+def rewrite_files() -> Rewritten:
+    """Have PostgreSQL and Redis write their files anew, so that nothing erased is in them; returns which.
 
-    Tables are locked one after the other. Raises: TransientError when a server cannot be reached.
+    Tables are locked one after the other. Raises: TransientError when a server cannot be reached, or an open transaction
+    still sees what was deleted.
     """
     return forgetting.rewrite_files(storage.open())
 
@@ -129,6 +179,26 @@ def _erase(
     owner = [place.bank_id], [place.namespace_id]
     tier_forget.begin(conn, new.id, scope, *owner, keys=keys, blobs=blobs, counts=found)
     return counts, [*messages, *again]
+
+
+def _uuids(ids: Sequence[UUID]) -> list[UUID]:
+    if not all(isinstance(one, UUID) for one in ids):
+        raise RejectedError("ids: UUIDs are needed")
+    return [UUID(one) for one in ids_of([str(one) for one in ids])]
+
+
+def _forget_single(
+    scope: ErasureScope, key: str | None, write: Callable[[Connection, NewOperation], tuple[int, list[Message]]]
+) -> Accepted:
+    """Erase single things in one transaction, with the step that takes them out of the graph."""
+    storage.open()
+    new = _operation(scope, key)
+    with connection() as conn:
+        known, fresh = operations.create(conn, new)
+        gone, messages = write(conn, new) if fresh else (0, [])
+        messages += [_begin(conn, new)] if fresh else []
+    publish_after_commit(messages)
+    return Accepted(known.id, scope.ids, new=fresh, written=gone)
 
 
 def _forget_scope(scope: ErasureScope, key: str | None) -> Accepted:

@@ -10,14 +10,14 @@ from typing import Any
 from uuid_utils.compat import uuid4, uuid7
 
 from isotherm import storage
-from isotherm.pipeline.clean import clean_metadata, clean_name
+from isotherm.pipeline.clean import clean_name
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace, message_id
 from isotherm.pipeline.ports import Redactor
 from isotherm.pipeline.redact import redact_values
-from isotherm.pipeline.tier.records import NewRecord, Tier
+from isotherm.pipeline.tier.records import NewRecord, Tier, cleaned_records
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces, tier_edit, tier_write
@@ -171,7 +171,11 @@ def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
 
 def _placed(pairs: Sequence[tuple[Namespace, NewRecord]], limits: Settings) -> list[Placed]:
     redactor = factory.redactor(limits)
-    records = [_cleaned(record, redactor, limits) for _, record in pairs]
+    given = [record for _, record in pairs]
+    cleaned = cleaned_records(given, max_bytes=limits.max_content, max_metadata=limits.max_metadata)
+    if any(record.tier is Tier.COLD for record in cleaned):
+        raise RejectedError("tier: a new record starts hot or warm; it goes cold by a pass, with a summary")
+    records = [_redacted(record, redactor) for record in cleaned]
     named = _distinct(pairs)
     if len(named) == 1:
         place = namespaces.resolve(named[0])
@@ -186,15 +190,11 @@ def _distinct(pairs: Sequence[tuple[Namespace, NewRecord]]) -> list[Namespace]:
     return list({*{id(namespace): namespace for namespace, _ in pairs}.values()})
 
 
-def _cleaned(record: NewRecord, redactor: Redactor, limits: Settings) -> NewRecord:
+def _redacted(record: NewRecord, redactor: Redactor) -> NewRecord:
     if record.metadata:
-        metadata = redact_values(redactor, clean_metadata(record.metadata, limits.max_metadata))
-        record = replace(record, metadata=metadata)
-    cleaned = record.cleaned(max_bytes=limits.max_content)
-    if cleaned.tier is Tier.COLD:
-        raise RejectedError("tier: a new record starts hot or warm; it goes cold by a pass, with a summary")
-    content = redactor.redact(cleaned.content)
-    return cleaned if content is cleaned.content else replace(cleaned, content=content)
+        record = replace(record, metadata=redact_values(redactor, record.metadata))
+    content = redactor.redact(record.content)
+    return record if content is record.content else replace(record, content=content)
 
 
 def _operation(rows: Sequence[Placed], namespace: Namespace, key: str | None, kind: str) -> NewOperation:

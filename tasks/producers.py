@@ -56,6 +56,8 @@ from isotherm.tasks.produce_brain import (
 from isotherm.tasks.produce_forget import (
     forget,
     forget_agent,
+    forget_interests,
+    forget_objects,
     forget_receipt,
     forget_session,
     forget_tenant,
@@ -92,6 +94,8 @@ __all__ = [
     "flush",
     "forget",
     "forget_agent",
+    "forget_interests",
+    "forget_objects",
     "forget_receipt",
     "forget_session",
     "forget_tenant",
@@ -146,14 +150,25 @@ def recall(
     weights: RecallWeights | None = None,
     touch: bool | Touch = Touch.RELEVANT,
     newest_first: bool = True,
+    graph: bool = False,
+    learned: bool = False,
 ) -> Recall:
     """The records of a namespace, or of a bank with all or the listed sessions, that matter most for a query.
 
     Reads in this process: no worker takes part. Args: newest_first: whether a statement comes before an older one that it
-    renews. Raises: TransientError when PostgreSQL cannot be reached.
+    renews; graph: whether to walk from what was found over names that the agent's knowledge has, and over what was learned;
+    learned: whether points of interests that match bring the records they stand on.
+    Raises: TransientError when PostgreSQL cannot be reached.
     """
     return storage.open().tier.recall(
-        _scope(scope, sessions), query, budget=budget, weights=weights, touch=touch, newest_first=newest_first
+        _scope(scope, sessions),
+        query,
+        budget=budget,
+        weights=weights,
+        touch=touch,
+        newest_first=newest_first,
+        graph=graph,
+        learned=learned,
     )
 
 
@@ -166,15 +181,20 @@ def recall_context(
     window: int = tier_context.WINDOW,
     limit: int = tier_context.LIMIT,
     touch: bool | Touch = Touch.RELEVANT,
+    graph: bool = False,
+    learned: bool = True,
 ) -> Packed:
     """What `recall` finds as one text for a prompt: in order of time, with the turns around each hit, within a budget.
 
-    Args: tokens: for the whole text, estimated; window: turns before and after each hit, 0 to 20; limit: hits at most.
+    Args: tokens: for the whole text, estimated; window: turns before and after each hit, 0 to 20; limit: hits at most;
+    graph: as for `recall`; learned: whether points of interests that match bring their records, and stand there, marked.
     Raises: RejectedError for another window; TransientError when PostgreSQL cannot be reached.
     """
     where = _scope(scope, sessions)
     memory = storage.open().tier
-    return tier_context.context(memory, where, query, tokens=tokens, window=window, limit=limit, touch=touch)
+    return tier_context.context(
+        memory, where, query, tokens=tokens, window=window, limit=limit, touch=touch, graph=graph, learned=learned
+    )
 
 
 def _scope(scope: Namespace | Bank, sessions: Sequence[str] | None) -> Scope:

@@ -34,6 +34,7 @@ from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
 from isotherm.tasks.app import app
 from isotherm.tasks.observe import TASK_SECONDS, emit
+from isotherm.tasks.onward import going_on
 
 log = structlog.get_logger("isotherm")
 
@@ -74,21 +75,28 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
     def __call__(self, *arguments: Any, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever somebody sent
         """Run the stage for one delivery of its message; answers with the receipt of its step, a few ids and counts.
 
-        Steps that ride along are run one after the other, each as if it had come alone. A message that is none of ours is
-        refused and told.
+        Steps that ride along are run one after the other, each as if it had come alone; then what they let out and is quick.
+        A message that is none of ours is refused and told.
         """
         if len(arguments) != 1 or more or not isinstance(arguments[0], dict):
             return self._refuse("a message has one payload")
         payload: dict[str, Any] = arguments[0]
-        receipt = self._deliver(payload)
+        if self.request.called_directly:
+            return self._all_of(payload)
+        with going_on(self.name, _deliver_to, self.request.hostname):
+            return self._all_of(payload)
+
+    def _all_of(self, payload: dict[str, Any]) -> dict[str, Any]:
+        receipt = self.deliver(payload)
         if receipt.get("state") == "refused":
             return receipt
         riding = StepJob.parse(payload).more
         for job in riding:
-            self._deliver(job.model_dump(mode="json"))
+            self.deliver(job.model_dump(mode="json"))
         return {**receipt, "more": len(riding)} if riding else receipt
 
-    def _deliver(self, payload: dict[str, Any]) -> dict[str, Any]:
+    def deliver(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """Run the stage for one step; answers with its receipt, or why there is nothing to do."""
         begun = time.perf_counter()
         known = _STAGE.set(self.name)
         try:
@@ -112,6 +120,10 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
     def _refuse(self, reason: str) -> dict[str, Any]:
         emit(DeliveryRefused(self.name, reason[:_REASON_CHARS]))
         return {"state": "refused"}
+
+
+def _deliver_to(stage: str, payload: dict[str, Any]) -> None:
+    app.tasks[stage].deliver(payload)
 
 
 Body = Callable[[dict[str, Any]], dict[str, Any]]

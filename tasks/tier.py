@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from isotherm import storage
@@ -24,7 +24,7 @@ from isotherm.storage import cold
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import operations, outbox, quotas, steps, tier_index, tier_move, tier_plan
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.pool import Connection, connection, moment
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.storage.postgres.tier_held import Patience
 from isotherm.storage.tier import refresh_tails
@@ -84,7 +84,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quota_plan(conn: Connection, step: ClaimedStep, policy: Policy) -> tuple[MigrationPlan, QuotaExceeded]:
-    tenant, quota, now = step.input["tenant"], Quota.parse(step.input["quota"]), datetime.now(UTC)
+    tenant, quota, now = step.input["tenant"], Quota.parse(step.input["quota"]), moment(conn)
     usage = quotas.usage(conn, tenant)
     weakest = quotas.weakest(conn, tenant, most=policy.max_moves, cold=policy.evicts, now=now)
     planned = plan_quota(usage, weakest, quota, policy, now)

@@ -20,8 +20,8 @@ class Done:
     stderr: str
 
 
-def isotherm(*arguments: str, text: str | None = None) -> Done:
-    ended = CliRunner(env={"COLUMNS": "120"}).invoke(app, arguments, input=text)
+def isotherm(*arguments: str, text: str | None = None, columns: int = 120) -> Done:
+    ended = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, arguments, input=text)
     assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
     return Done(ended.exit_code, ended.stdout, ended.stderr)
 

@@ -14,7 +14,11 @@ CASES: dict[str, tuple[str, ...]] = {
         "faults/test_errors_make_states.py::test_record_that_kills_its_process_ends_dead_and_one_command_replays_it",
         (
             "faults/test_interest_model_calls.py::"
-            "test_runners_killed_while_the_model_thinks_ask_that_question_once_more_and_no_other"
+            "test_runners_killed_while_the_model_thinks_ask_those_questions_once_more_and_no_other"
+        ),
+        (
+            "faults/test_poison_spend.py::"
+            "test_a_run_that_kills_its_process_at_each_answer_asks_no_more_often_than_it_may_be_tried"
         ),
         "integration/test_interest_budget.py::test_a_run_without_a_budget_asks_nothing_and_goes_on_when_it_gets_one",
     ),
@@ -116,6 +120,15 @@ CASES: dict[str, tuple[str, ...]] = {
         ),
     ),
     "relative times, naive times mixed with aware ones": (
+        "integration/test_times_given.py::test_a_relative_or_incomplete_time_is_refused_by_every_surface",
+        (
+            "integration/test_times_given.py::"
+            "test_a_naive_time_among_others_is_refused_and_nothing_of_the_call_is_stored"
+        ),
+        (
+            "integration/test_times_given.py::"
+            "test_moments_in_other_offsets_are_one_moment_and_stand_in_the_order_they_happened"
+        ),
         "unit/test_clean.py::test_moments_are_converted_to_utc_and_naive_ones_refused",
         "integration/test_cli.py::test_text_comes_from_standard_input_and_a_naive_time_is_refused",
     ),

@@ -84,7 +84,7 @@ class Processes:
         with log.open("ab") as out:
             popen = subprocess.Popen(
                 [sys.executable, "-m", *command],
-                env={**os.environ, **self.environment, **more},
+                env={"OPENBLAS_NUM_THREADS": "1", **os.environ, **self.environment, **more},
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,

@@ -42,7 +42,8 @@ class Relation:
 class Result:
     """An object of an answer; `best` is the hit that gave it its score, with the legs' shares; None on later pages.
 
-    Args: relations, depth: on later pages of an expand, the edges that lead to it and how many hops away it is.
+    Args: relations, depth: on later pages of an expand, the edges that lead to it and how many hops away it is;
+        renewed_by: the object that is current in its place, None when none is known.
     """
 
     object: Object
@@ -51,6 +52,7 @@ class Result:
     evidence: tuple[Evidence, ...] = ()
     relations: tuple[Relation, ...] = ()
     depth: int = 0
+    renewed_by: UUID | None = None
 
     @property
     def shares(self) -> Mapping[str, Share]:

@@ -30,7 +30,8 @@ class EngineConfig:
         page; expand_inline_max: most objects of an expand that are answered without paging; sibling_radius: parts shown
         on each side of a part; graph_neighbor_k: steps from one object; max_expand_hops: longest walk; max_graph_calls:
         objects whose edges are read in one walk; max_result_set: objects kept for later pages; rerank_n: best objects
-        that a reranker sees; graph: whether searches walk over edges, unless their caller says otherwise; fail_on_embedder_error, fail_on_graph_error: raise instead of degrading; now: the clock.
+        that a reranker sees; graph: whether searches walk over edges, unless their caller says otherwise; newest_first: whether what is newer comes before
+        what it renews, unless they say otherwise; fail_on_embedder_error, fail_on_graph_error: raise instead of degrading; now: the clock.
     """
 
     candidate_k: int = 40
@@ -48,6 +49,7 @@ class EngineConfig:
     max_result_set: int = 1_000
     rerank_n: int = 50
     graph: bool = False
+    newest_first: bool = True
     fail_on_embedder_error: bool = False
     fail_on_graph_error: bool = False
     now: Callable[[], datetime] = utc_now
@@ -60,7 +62,7 @@ class EngineConfig:
     @classmethod
     def go_default(cls) -> Self:
         """The numbers of the system this one descends from: fusion by ranks, and decay without a floor."""
-        return cls(fusion=Fusion.RRF, decay=Decay(per_day=0.02, floor=0.0), max_limit=50)
+        return cls(fusion=Fusion.RRF, decay=Decay(per_day=0.02, floor=0.0), max_limit=50, newest_first=False)
 
     def limit(self, wanted: int | None) -> int:
         """How many objects a page has; None means the default.

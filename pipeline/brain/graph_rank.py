@@ -32,6 +32,9 @@ QUERY_WORDS: Final = 64
 FOUND: Final = 64
 # What the walk adds to the best score at most: it sees what the other legs cannot, and has their order within it.
 WEIGHT: Final = 8.0
+# An edge as one number: its source's place above these bits, its target's within them.
+_TARGET: Final = 32
+_TARGET_MASK: Final = (1 << _TARGET) - 1
 
 Floats = NDArray[np.float64]
 
@@ -57,55 +60,57 @@ class Walked:
 class Neighborhood:
     """Objects, by any name, and the edges between them as far as they were read.
 
-    Args: nodes: in the order in which they came; edges: counts of mentions by places of source and target; into: edges
-        into those objects whose edges were read; hubs: places of those that too many edges lead to.
+    Args: edges: counts of mentions by places of source and target, in one number; into: edges into those objects whose
+        edges were read; hubs: places of those that too many edges lead to.
     """
 
-    nodes: list[str] = field(default_factory=list)
-    edges: dict[tuple[int, int], int] = field(default_factory=dict)
+    edges: dict[int, int] = field(default_factory=dict)
     into: dict[int, int] = field(default_factory=dict)
     hubs: set[int] = field(default_factory=set)
     _places: dict[str, int] = field(default_factory=dict)
 
     def place(self, node: str) -> int:
         """The place of an object, which it gets when it comes first."""
-        known = self._places.get(node)
-        if known is None:
-            known = self._places[node] = len(self.nodes)
-            self.nodes.append(node)
-        return known
+        return self._places.setdefault(node, len(self._places))
+
+    def named(self, places: Sequence[int]) -> list[str]:
+        """The objects at some places. Cost: linear in all of them."""
+        nodes = list(self._places)
+        return [nodes[place] for place in places]
 
     def add(self, own: int, coming: Sequence[tuple[str, int]], going: Sequence[tuple[str, int]]) -> None:
         """The edges of one object. Args: coming, going: the other end and the mentions of each, one more than are read."""
+        edges, places = self.edges, self._places
         self.into[own] = len(coming)
         if len(coming) > HUB:
             self.hubs.add(own)
         else:
             for peer, count in coming:
-                self.edges[self.place(peer), own] = count
+                edges[places.setdefault(peer, len(places)) << _TARGET | own] = count
+        source = own << _TARGET
         for peer, count in going[:OUTGOING]:
-            self.edges[own, self.place(peer)] = count
+            edges[source | places.setdefault(peer, len(places))] = count
 
     def followed(self) -> int:
         """How many edges a walk follows."""
-        return sum(target not in self.hubs for _, target in self.edges)
+        return sum(edge & _TARGET_MASK not in self.hubs for edge in self.edges) if self.hubs else len(self.edges)
 
-    def met(self, seeds: Mapping[str, float]) -> Floats:
+    def met(self, seeds: Mapping[str, float], damping: float = DAMPING) -> Floats:
         """How often a walk from the seeds is at each object, in relation to where it is most.
 
-        Args: seeds: chances that sum to 1. Returns: shape (n,), object by object; all 0 without seeds.
+        Args: seeds: chances that sum to 1; damping: chance to follow an edge instead of beginning again. Returns: shape (n,), object by object; all 0 without seeds.
         Cost: linear in the edges, for each of 12 steps.
         """
         places = [self.place(seed) for seed in seeds]
-        size = len(self.nodes)
+        size = len(self._places)
         start = np.zeros(size)
         start[places] = list(seeds.values())
-        pairs = np.array(list(self.edges), dtype=np.intp).reshape(-1, 2)
+        pairs = np.fromiter(self.edges, dtype=np.int64, count=len(self.edges))
         counts = np.fromiter(self.edges.values(), dtype=np.float64, count=len(self.edges))
         telling = np.ones(size, dtype=bool)
         telling[list(self.hubs)] = False
-        kept = telling[pairs[:, 1]]
-        one, other = pairs[kept].T
+        kept = telling[pairs & _TARGET_MASK]
+        one, other = pairs[kept] >> _TARGET, pairs[kept] & _TARGET_MASK
         into = np.bincount(other, minlength=size).astype(np.float64)
         into[list(self.into)] = list(self.into.values())
         weight = np.tile(np.log1p(np.maximum(counts[kept], 1)) / np.sqrt(np.maximum(into[other], 1)), 2)
@@ -115,14 +120,17 @@ class Neighborhood:
         for _ in range(_STEPS):
             moved = np.bincount(there, at[here] * chance, minlength=size)
             # What has no edges begins again.
-            at = (1 - DAMPING) * start + DAMPING * (moved + start * (1 - moved.sum()))
+            at = (1 - damping) * start + damping * (moved + start * (1 - moved.sum()))
         most = at.max(initial=0.0)
         found: Floats = at / most if most > 0 else at
         return found
 
     def in_order(self, met: Floats) -> dict[str, float]:
         """The objects that a walk is ever at, where it is most first."""
-        return {self.nodes[place]: float(met[place]) for place in np.argsort(-met, kind="stable") if met[place] > 0}
+        nodes, chances = list(self._places), met.tolist()
+        return {
+            nodes[place]: chances[place] for place in np.argsort(-met, kind="stable").tolist() if chances[place] > 0
+        }
 
     def unread(self, met: Floats, limit: int) -> list[int]:
         """Whose edges to read next: places of the objects where a walk is most often, of those not read yet."""

@@ -19,6 +19,7 @@ CORE_KEYS: Final = frozenset({"kind", "title", "created_after", "created_before"
 # Names that are columns of an object: a property of that name would be taken for them.
 RESERVED: Final = CORE_KEYS | {"id", "summary", "content", "content_type", "parent_id", "position", "revision"}
 _FIELD = re.compile(r"[A-Za-z0-9_]{1,128}")
+_DAY_CHARS: Final = 10
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:[Tt ]\d{2}:\d{2}.*)?")
 _TEXT_MAX_BYTES: Final = 4 * 1024
 
@@ -42,11 +43,12 @@ class FieldType(StrEnum):
 def instant(value: object) -> datetime | None:
     """A moment in UTC from RFC 3339 text, a date (its midnight in UTC) or a datetime with a zone; None when it is none."""
     if isinstance(value, str) and _DATE.fullmatch(value.strip()):
+        text = value.strip()
         try:
-            value = datetime.fromisoformat(value.strip())
+            value = datetime.fromisoformat(text)
         except ValueError:
             return None
-        if value.tzinfo is None:
+        if value.tzinfo is None and len(text) == _DAY_CHARS:  # with a time of day, whose day it is would be a guess
             value = value.replace(tzinfo=UTC)
     if not isinstance(value, datetime) or value.utcoffset() is None:
         return None

@@ -18,6 +18,9 @@ SUMMARY_MAX_BYTES: Final = 64 * 1024
 PROPERTIES_MAX_BYTES: Final = 64 * 1024
 KIND_MAX_BYTES: Final = 128
 SCOPE: Final = "knowledge"
+# Parts that one call lists: unless it says otherwise, and at most.
+PARTS: Final = 1_000
+PARTS_MAX: Final = 100_000
 
 _NIL: Final = UUID(int=0)
 _POSITIONS: Final = range(-(2**31), 2**31)
@@ -93,6 +96,15 @@ def clean_id(value: object, field_name: str) -> UUID:
     if not isinstance(value, UUID) or value == _NIL:
         raise RejectedError(f"{field_name}: a UUID other than nil is needed")
     return value
+
+
+def canonical_uuid(text: str) -> UUID | None:
+    """The id that a text is in its usual spelling; other spellings are names that look like ids."""
+    try:
+        found = UUID(text)
+    except ValueError:
+        return None
+    return found if str(found) == text.lower() and found.int else None
 
 
 def _text(value: object, name: str) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from isotherm.pipeline.fusion import Share
@@ -14,19 +15,17 @@ EVIDENCE: Final = 3
 SNIPPET_CHARS: Final = 240
 
 
-@dataclass(frozen=True, slots=True)
-class Hit:
+class Hit(NamedTuple):
     """A row that was found: an object, or a part of one. `shares` says what each leg added to the score."""
 
     id: UUID
     parent_id: UUID | None
     score: float
     updated_at: datetime
-    shares: Mapping[str, Share] = field(default_factory=dict)
+    shares: Mapping[str, Share] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Promoted:
+class Promoted(NamedTuple):
     """An object to answer with: the best score among itself and its parts, and the parts that speak for it."""
 
     id: UUID
@@ -42,15 +41,22 @@ def promote(hits: Iterable[Hit], evidence: int = EVIDENCE) -> list[Promoted]:
     An object's score is the largest among its hits, not their sum, so that many weak parts do not outweigh a good one.
     An object that has no parts, or was found by its own words, stands for itself and adds no evidence.
 
-    Args: evidence: parts kept for each object, 0 or less means 3.
-    Returns: by score, then newest first, then by id.
+    Args: evidence: parts kept for each object, 0 or less means 3. Returns: in the order of `in_order`.
     """
     groups: dict[UUID, list[Hit]] = {}
     for hit in hits:
         groups.setdefault(hit.parent_id or hit.id, []).append(hit)
     most = evidence if evidence > 0 else EVIDENCE
-    promoted = [_promoted(object_id, group, most) for object_id, group in groups.items()]
-    return sorted(promoted, key=lambda p: (-p.score, -p.updated_at.timestamp(), p.id.bytes))
+    return in_order(_promoted(object_id, group, most) for object_id, group in groups.items())
+
+
+def in_order(promoted: Iterable[Promoted]) -> list[Promoted]:
+    """By score, then newest first, then by id."""
+    # Three sorts by plain attributes, each of them stable, take less than one by a key that has to be made.
+    ordered = sorted(promoted, key=attrgetter("id.int"))
+    ordered.sort(key=attrgetter("updated_at"), reverse=True)
+    ordered.sort(key=attrgetter("score"), reverse=True)
+    return ordered
 
 
 def snippet(text: str, most: int = SNIPPET_CHARS) -> str:
@@ -60,7 +66,10 @@ def snippet(text: str, most: int = SNIPPET_CHARS) -> str:
 
 
 def _promoted(object_id: UUID, group: list[Hit], most: int) -> Promoted:
-    ordered = sorted(group, key=lambda hit: (-hit.score, hit.id.bytes))
+    if len(group) == 1:
+        [hit] = group
+        return Promoted(object_id, hit.score, hit.updated_at, hit, () if hit.parent_id is None else (hit,))
+    ordered = sorted(group, key=lambda hit: (-hit.score, hit.id.int))
     parts = tuple(hit for hit in ordered if hit.parent_id is not None)
     newest = max(hit.updated_at for hit in group)
     return Promoted(object_id, ordered[0].score, newest, ordered[0], parts[:most])

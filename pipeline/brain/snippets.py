@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from isotherm.pipeline.brain.promotion import SNIPPET_CHARS, snippet
@@ -12,6 +13,8 @@ from isotherm.pipeline.brain.promotion import SNIPPET_CHARS, snippet
 READ_CHARS: Final = 8_000
 _BEFORE: Final = 40
 _WORDS: Final = 32
+# The texts of one answer share their query.
+_QUERIES: Final = 16
 
 
 def snippet_around(text: str, words: Sequence[str], most: int = SNIPPET_CHARS) -> str:
@@ -22,10 +25,10 @@ def snippet_around(text: str, words: Sequence[str], most: int = SNIPPET_CHARS) -
     Args: words: as the word splitter gives them, stems too; most: characters, 0 or less means all of the text.
     """
     trimmed = text.strip()
-    wanted = sorted({word for word in words if word}, key=len, reverse=True)[:_WORDS]
-    if most <= 0 or len(trimmed) <= most or not wanted:
+    wanted = _pattern(tuple(words))
+    if most <= 0 or len(trimmed) <= most or wanted is None:
         return snippet(trimmed, most)
-    found = [(m.start(), m.group().lower()) for m in _pattern(wanted).finditer(trimmed, 0, READ_CHARS)]
+    found = [(m.start(), m.group().lower()) for m in wanted.finditer(trimmed, 0, READ_CHARS)]
     start = _best(found, most)
     if start == 0:
         return snippet(trimmed, most)
@@ -34,9 +37,12 @@ def snippet_around(text: str, words: Sequence[str], most: int = SNIPPET_CHARS) -
     return "…" + snippet(trimmed[begun:], most)
 
 
-def _pattern(words: Sequence[str]) -> re.Pattern[str]:
-    """Words at the beginning of a word; pairs of scripts without spaces anywhere."""
-    return re.compile("|".join((rf"\b{re.escape(w)}" if w.isascii() else re.escape(w)) for w in words), re.IGNORECASE)
+@lru_cache(_QUERIES)
+def _pattern(words: tuple[str, ...]) -> re.Pattern[str] | None:
+    """Words at the beginning of a word; pairs of scripts without spaces anywhere. None without words."""
+    wanted = sorted({word for word in words if word}, key=lambda word: (-len(word), word))[:_WORDS]
+    said = [rf"\b{re.escape(w)}" if w.isascii() else re.escape(w) for w in wanted]
+    return re.compile("|".join(said), re.IGNORECASE) if said else None
 
 
 def _best(found: Sequence[tuple[int, str]], most: int) -> int:

@@ -8,6 +8,7 @@ when one denies what the other says.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -15,7 +16,7 @@ from typing import Protocol
 from isotherm.pipeline.interest import opposites, rule_words
 from isotherm.pipeline.interest.candidates import Kind, normalize
 from isotherm.pipeline.interest.rule_judge import RuleJudge, Verdict
-from isotherm.pipeline.interest.rule_reading import Statement
+from isotherm.pipeline.interest.rule_reading import Statement, read
 from isotherm.pipeline.text import words
 
 # Cosine above which two statements in other words are one, when nothing speaks against it.
@@ -94,6 +95,22 @@ def relate_by_rules(left: Side, right: Side, cosine: float | None) -> Relation:
     if "codes_differ" in (whole.rule, topics.rule) or "tension" in whole.rule:
         return Relation(Link.APART, whole.rule)
     return _by_likeness(left, right, cosine)
+
+
+def contradictions_by_rules(sides: Sequence[Side], pairs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those of the pairs, by place, of which `relate_by_rules` finds a contradiction. Never raises.
+
+    Most pairs of a session have nothing to do with each other, and cost next to nothing here: each side is read once.
+    """
+    whole = [read(_statement(side)) for side in sides]
+    topics = [read(Statement(side.topic)) for side in sides]
+    bare = [not side.reason for side in sides]
+    return [
+        (i, j)
+        for i, j in pairs
+        if _JUDGE.contradicts(whole[i], whole[j])
+        or (not (bare[i] and bare[j]) and _JUDGE.contradicts(topics[i], topics[j]))
+    ]
 
 
 _JUDGE = RuleJudge()

@@ -51,13 +51,26 @@ class RuleJudge:
     def judge(self, left: Statement, right: Statement) -> Judgement:
         """Judge two statements. Never raises; the cost is linear in their words for each pair of their clauses."""
         one, other = read(left), read(right)
-        if one.spelling == other.spelling or (one.topic and (one.topic, one.reason) == (other.topic, other.reason)):
+        if _exact(one, other):
             return Judgement(Verdict.SAME, "exact")
-        for name, rule in _CONTRADICTIONS if _may_contradict(one, other) else ():
-            evidence = rule(one, other)
-            if evidence is not None:
-                return Judgement(Verdict.CONTRADICTS, name, evidence)
-        return _sameness(one, other)
+        found = _contradiction(one, other) if _may_contradict(one, other) else None
+        return found or _sameness(one, other)
+
+    def contradicts(self, one: Reading, other: Reading) -> bool:
+        """Whether two statements that were read contradict each other, as `judge` says it. Never raises."""
+        return _may_contradict(one, other) and not _exact(one, other) and _contradiction(one, other) is not None
+
+
+def _exact(one: Reading, other: Reading) -> bool:
+    return one.spelling == other.spelling or bool(one.topic and (one.topic, one.reason) == (other.topic, other.reason))
+
+
+def _contradiction(one: Reading, other: Reading) -> Judgement | None:
+    for name, rule in _CONTRADICTIONS:
+        evidence = rule(one, other)
+        if evidence is not None:
+            return Judgement(Verdict.CONTRADICTS, name, evidence)
+    return None
 
 
 def _may_contradict(one: Reading, other: Reading) -> bool:

@@ -5,7 +5,7 @@ Every point of the session is in exactly one place of the result, whatever is sh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, product
 from uuid import UUID
@@ -25,6 +25,7 @@ COMPARED_WHOLE = 300
 _NEAREST = 20
 
 Matrix = NDArray[np.float64]
+Contradicting = Callable[[Sequence[Side], Iterable[tuple[int, int]]], list[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +74,19 @@ def cluster(
     hist_sim: float = HIST_SIM,
     known: Collection[tuple[int, UUID]] = (),
     proposed: Collection[tuple[int, UUID]] | None = None,
+    contradicting: Contradicting | None = None,
 ) -> ClusterResult:
     """Group points and link them with history.
 
     Args: history: stored points near any of the points; relate: finds links that vectors do not show, above all
         contradictions; None means vectors alone; known: (place, id of a stored point) that share a statement; proposed: the
-        only pairs that `relate` is asked about, None means all.
+        only pairs that `relate` is asked about, None means all; contradicting: finds the pairs of a session that
+        `relate` calls contradictory, for less; None means to ask `relate` about each.
     Cost: one matrix product each for the session and the history, and at most one comparison for each pair.
     """
     inside = cosines([p.vec for p in points], [p.vec for p in points])
     joined = pairs_above(inside, merge_sim)
-    tense = _tensions(points, inside, relate)
+    tense = _tensions(points, inside, relate, contradicting)
     parts = groups(len(points), joined + [(2.0, i, j) for i, j in tense])
     links = _Links(cosines([p.vec for p in points], [h.vec for h in history]))
     for i, j in _touching(points, history, links.near, relate, hist_sim, known, proposed):
@@ -143,15 +146,17 @@ def _related(point: Point, stored: HistPoint, near: float, relate: Relate) -> bo
     return relate(side(point), other, _cosine(point, stored, near)).link is not Link.APART
 
 
-def _tensions(points: Sequence[Point], inside: Matrix, relate: Relate | None) -> list[tuple[int, int]]:
+def _tensions(
+    points: Sequence[Point], inside: Matrix, relate: Relate | None, contradicting: Contradicting | None
+) -> list[tuple[int, int]]:
     if relate is None:
         return []
-    return [
-        (i, j)
-        for i, j in _compared(len(points), inside)
-        if relate(side(points[i]), side(points[j]), _cosine(points[i], points[j], inside[i, j])).link
-        is Link.CONTRADICTS
-    ]
+    sides = [side(point) for point in points]
+    pairs = _compared(len(points), inside)
+    if contradicting is not None:
+        return contradicting(sides, pairs)
+    found = ((i, j, relate(sides[i], sides[j], _cosine(points[i], points[j], inside[i, j]))) for i, j in pairs)
+    return [(i, j) for i, j, relation in found if relation.link is Link.CONTRADICTS]
 
 
 def _compared(count: int, inside: Matrix) -> Iterable[tuple[int, int]]:

@@ -18,8 +18,8 @@ from isotherm.pipeline.text import words
 # What a union may add to the squared distances of points from their middles, where groups have one member on average, and
 # the power of the average size with which that grows. The middles of two halves of one theme lie apart by chance; what their
 # union costs grows more slowly with their size than what the union of two themes costs.
-UNION_COST = 0.46
-UNION_GROWTH = 0.6
+UNION_COST = 0.45
+UNION_GROWTH = 0.62
 # A point belongs to a theme when it is at least this near its middle.
 BELONGS = 0.45
 # So many points are grouped one by one. Of more, near ones are joined within parts of the bank first, until so many are left.

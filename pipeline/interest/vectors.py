@@ -11,6 +11,7 @@ from isotherm.pipeline.interest.candidates import Vector
 
 # Rows of one product: enough to be fast, few enough that only the result is large.
 _ROWS = 256
+_FEW = 4_096
 
 
 def cosines(left: Sequence[Vector | None], right: Sequence[Vector | None]) -> NDArray[np.float64]:
@@ -28,10 +29,17 @@ def cosines(left: Sequence[Vector | None], right: Sequence[Vector | None]) -> ND
             for start in range(0, len(rows), _ROWS):
                 part = slice(start, start + _ROWS)
                 norms = mine[part, None] * yours[None, :]
-                products = one[part] @ other.T
+                products = _products(one[part], other)
                 np.divide(products, norms, out=products, where=norms > 0)
                 products[norms == 0] = 0.0
                 found[np.ix_(rows[part], columns)] = products
+    return found
+
+
+def _products(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Products of rows. For a few, the library's threads are not woken: they would hold a processor for longer than it takes."""
+    few = len(one) * len(other) <= _FEW
+    found: NDArray[np.float64] = np.einsum("ik,jk->ij", one, other) if few else one @ other.T
     return found
 
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from isotherm.pipeline.brain.graph_rank import Walked
+from isotherm.pipeline.tier.learned import LearnedPoint
 from isotherm.pipeline.tier.ranking import ScoreParts
 from isotherm.pipeline.tier.records import Record
 
@@ -24,9 +26,13 @@ class Recalled:
 class Recall:
     """The answer of a recall, oldest record first.
 
-    Args: degraded: parts that were out of reach and left out; truncated: whether a limit may have hidden records.
+    Args: degraded: parts that were out of reach and left out; truncated: whether a limit may have hidden records;
+        walked: what a walk read, None where none was asked for; learned: points that
+        match the query, most like it first, where they were asked for.
     """
 
     items: tuple[Recalled, ...] = ()
     degraded: tuple[str, ...] = ()
     truncated: bool = False
+    walked: Walked | None = None
+    learned: tuple[LearnedPoint, ...] = ()

@@ -1,4 +1,4 @@
-"""What is to be forgotten: records, a namespace, a session, an agent or a tenant; and what a receipt says of it."""
+"""What is to be forgotten: records, objects, interests, a namespace, a session, an agent or a tenant; and what a receipt says of it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,15 @@ class Level(StrEnum):
     """How much is forgotten."""
 
     RECORDS = "records"
+    OBJECTS = "objects"
+    INTERESTS = "interests"
     NAMESPACE = "namespace"
     SESSION = "session"
     AGENT = "agent"
     TENANT = "tenant"
+
+
+SINGLE = frozenset({Level.RECORDS, Level.OBJECTS, Level.INTERESTS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,18 @@ class ErasureScope:
         """Records of one namespace. Raises RejectedError for a blank name."""
         namespace.check()
         return cls(Level.RECORDS, namespace.tenant, namespace.agent, namespace.session, namespace, ids)
+
+    @classmethod
+    def of_objects(cls, namespace: Namespace, ids: tuple[str, ...]) -> Self:
+        """Objects of one knowledge base with their parts. Raises RejectedError for a blank name."""
+        namespace.check()
+        return cls(Level.OBJECTS, namespace.tenant, namespace.agent, namespace.session, namespace, ids)
+
+    @classmethod
+    def of_interests(cls, bank: Bank, ids: tuple[str, ...]) -> Self:
+        """Interests of an agent. Raises RejectedError for a blank name."""
+        bank.check()
+        return cls(Level.INTERESTS, bank.tenant, bank.agent, ids=ids)
 
     @classmethod
     def of_namespace(cls, namespace: Namespace) -> Self:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
+import numpy as np
+
 from isotherm.pipeline import text
 from isotherm.pipeline.errors import IsothermError
 from isotherm.pipeline.identity import Namespace
@@ -116,13 +118,12 @@ def _overlaps(wanted: frozenset[int | str], held: Sequence[frozenset[int | str]]
     shared = [wanted & own for own in held]
     having = Counter(term for terms in shared for term in terms)
     weights = {term: rarity_weight(having[term], len(held)) for term in wanted}
-    sizes = [len(own) for own, terms in zip(held, shared, strict=True) if terms]
-    typical = sum(sizes) / len(sizes) if sizes else 1.0
-    total = sum(weights.values())
-    return [
-        rarity_match(sum(weights[term] for term in terms), total, len(own), typical)
-        for own, terms in zip(held, shared, strict=True)
-    ]
+    sizes = np.array([len(own) for own in held], np.int64)
+    counted = sizes[[bool(terms) for terms in shared]] if held else sizes
+    typical = float(counted.mean()) if len(counted) else 1.0
+    shared_weight = np.array([sum(weights[term] for term in terms) for terms in shared], np.float64)
+    overlaps: list[float] = rarity_match(shared_weight, sum(weights.values()), sizes, typical).tolist()
+    return overlaps
 
 
 def _legs(record: StoredRecord, overlap: float, proposed: frozenset[str]) -> frozenset[str]:

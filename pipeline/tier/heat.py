@@ -14,6 +14,7 @@ where s = extract(epoch from moment) - 1577836800 in seconds. The 700 keeps exp(
 """
 
 import math
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 HEAT_HALF_LIFE = timedelta(days=7)
@@ -63,7 +64,14 @@ def value_log(importance: float, last_access_at: datetime) -> float:
 
     Values order the victims of a full tier. A floor of 0.05 keeps unimportant records comparable by age.
     """
-    return heat_log_of(last_access_at) + math.log(max(importance, IMPORTANCE_FLOOR))
+    return value_logs([importance], [last_access_at])[0]
+
+
+def value_logs(importance: Sequence[float], last_access_at: Sequence[datetime]) -> list[float]:
+    """As `value_log`, of many records, whose importances are mostly the same few."""
+    logs = {each: math.log(max(each, IMPORTANCE_FLOOR)) for each in set(importance)}
+    ages = ((at - EPOCH).total_seconds() for at in last_access_at)
+    return [DECAY_PER_SECOND * age + logs[each] for each, age in zip(importance, ages, strict=True)]
 
 
 def threshold_log(heat: float, now: datetime) -> float:

@@ -88,7 +88,19 @@ def message_of(record: Record | NewRecord) -> ChatMessage:
     )
 
 
-def speaker_of(record: Record) -> str | None:
+class Spoken(Protocol):
+    """What tells who said a record."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Of the record, with the envelope of its message."""
+
+    @property
+    def categories(self) -> Sequence[str]:
+        """Of the record; of a message its role."""
+
+
+def speaker_of(record: Spoken) -> str | None:
     """Who said a record, None for what nobody said."""
     role = record.metadata.get("role") or (record.categories or (None,))[0]
     return role if isinstance(role, str) else None

@@ -24,7 +24,7 @@ _SAME_WORDS: Final = 0.3
 # The share of the query's information that a sentence must have to be about it.
 _ABOUT: Final = 0.25
 # A later statement that is rated far lower is about something else.
-_AS_GOOD: Final = 0.6
+AS_GOOD: Final = 0.6
 _SENTENCES = 40
 _STEP = 1e-9
 
@@ -40,6 +40,11 @@ _RENEWED = re.compile(
     r"reschedul(?:e|ed)|switched|replaced|instead|no longer|anymore|grown|reached|since)\b",
     re.IGNORECASE,
 )
+# Each of those words has one of these in it, which is found in a tenth of the time.
+_NEWS = (
+    "now", "recent", "new", "latest", "updat", "chang", "increas", "decreas", "reduc", "improv", "rais", "lower", "extend",
+    "moved", "postponed", "reschedul", "switched", "replaced", "instead", "no longer", "anymore", "grown", "reached", "since",
+)  # fmt: skip
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 _BEGINNING = 3
@@ -71,16 +76,32 @@ def asks_for_the_present(query: str) -> bool:
 
 def may_renew(content: str) -> bool:
     """Whether a text has a word of change anywhere: a quick look before its sentences are compared."""
+    # In other scripts letters are equal that `lower` keeps apart.
+    if content.isascii() and not any(map(content.lower().__contains__, _NEWS)):
+        return False
     return _RENEWED.search(content) is not None
 
 
 def statement(
     scored: Scored, speaker: str | None, content: str, weights: Mapping[int, float], hints: Hints = ()
 ) -> Statement:
-    """Find what a record says about a query.
+    """What a record says about a query; see `statement_of`."""
+    one = scored.candidate
+    return statement_of(one.key, (one.created_at, one.id), speaker, content, weights, hints)
+
+
+def statement_of(
+    key: int,
+    at: tuple[datetime, str],
+    speaker: str | None,
+    content: str,
+    weights: Mapping[int, float],
+    hints: Hints = (),
+) -> Statement:
+    """Find what a text says about a query.
 
     Args: weights: of the query's words, by term; hints: of the query, so that only sentences that may have its words are
-        split; none means all of them.
+        split; none means all of them; the others as for `Statement`.
     """
     total = sum(weights.values())
     best, about, said = frozenset[int](), 0.0, ""
@@ -91,8 +112,7 @@ def statement(
         share = sum(weights[term] for term in words & weights.keys()) / total if total > 0 else 0.0
         if share > about:
             best, about, said = words, share, sentence
-    one = scored.candidate
-    return Statement(one.key, (one.created_at, one.id), speaker, best, about, _RENEWED.search(said) is not None)
+    return Statement(key, at, speaker, best, about, _RENEWED.search(said) is not None)
 
 
 def hints_of(query: str) -> Hints:
@@ -133,27 +153,34 @@ def newest_first(scored: Sequence[Scored], found: Collection[Pair]) -> tuple[lis
         statement the key of the best newer one.
     """
     totals = {item.candidate.key: item.parts.total for item in scored}
-    heard = [(a, b) for a, b in found if totals[b] >= _AS_GOOD * totals[a]]
-    lifted: dict[int, float] = {}
-    for older, newer in heard:
-        lifted[newer] = max(lifted.get(newer, totals[newer]), totals[older])
-    order = {key: place for place, key in enumerate(sorted(lifted, key=lambda k: _said(scored, k)), start=1)}
-    raised = [_raised(item, lifted, order) for item in scored]
-    replaced: dict[int, int] = {}
-    for older, newer in heard:
-        known = replaced.get(older)
-        replaced[older] = newer if known is None or totals[newer] > totals[known] else known
+    said = {item.candidate.key: (item.candidate.created_at, item.candidate.id) for item in scored}
+    lifted, replaced = lifts(totals, said, [(a, b) for a, b in found if totals[b] >= AS_GOOD * totals[a]])
+    raised = [_raised(item, lifted) for item in scored]
     return sorted(raised, key=lambda item: -item.parts.total), replaced
 
 
-def _said(scored: Sequence[Scored], key: int) -> tuple[datetime, str]:
-    one = next(item.candidate for item in scored if item.candidate.key == key)
-    return one.created_at, one.id
+def lifts(
+    totals: Mapping[int, float], said: Mapping[int, tuple[datetime, str]], found: Collection[Pair]
+) -> tuple[dict[int, float], dict[int, int]]:
+    """Where newer statements go: just above the best older one that each renews, of several the newest first.
+
+    Args: totals: scores; said: when each was said, then its id; found: pairs of an older and a newer key.
+    Returns: new scores of the newer ones, and by key of an older statement the key of the best newer one.
+    """
+    above: dict[int, float] = {}
+    for older, newer in found:
+        above[newer] = max(above.get(newer, totals[newer]), totals[older])
+    order = sorted(above, key=lambda key: said[key])
+    replaced: dict[int, int] = {}
+    for older, newer in found:
+        known = replaced.get(older)
+        replaced[older] = newer if known is None or totals[newer] > totals[known] else known
+    return {key: above[key] + place * _STEP for place, key in enumerate(order, start=1)}, replaced
 
 
-def _raised(item: Scored, lifted: Mapping[int, float], order: Mapping[int, int]) -> Scored:
+def _raised(item: Scored, lifted: Mapping[int, float]) -> Scored:
     key, parts = item.candidate.key, item.parts
     if key not in lifted:
         return item
-    total = lifted[key] + order[key] * _STEP
+    total = lifted[key]
     return item._replace(parts=replace(parts, total=total, renewal=total - parts.total))

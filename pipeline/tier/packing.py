@@ -2,6 +2,7 @@
 
 Hits come in by their score, each with the turns around it, until the budget is full; they are shown by session and in the
 order they were said, so that an answer reads like the conversation it came from. Each line ends with the id of its record.
+What was learned from records may stand before them, marked as such, in a part of the budget; it names the records it is from.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import datetime
 from typing import Final
 
 from isotherm.pipeline.packing import TAG, plain, tokens
+from isotherm.pipeline.tier.learned import LearnedPoint
 from isotherm.pipeline.tier.messages import speaker_of
 from isotherm.pipeline.tier.records import Record
 
@@ -23,6 +25,10 @@ _TAIL: Final = (f"</{TAG}>",)
 _GAP: Final = "\u2026"
 _LINE_CHARS = 1_200
 _ID_CHARS = 100
+_LEARNED_HEAD: Final = "[learned from what was said, in other words]"
+# What was learned takes this part of the budget at most, and names so many of its records.
+_LEARNED_PART: Final = 0.2
+_SOURCES: Final = 3
 
 Place = tuple[datetime, str]
 
@@ -45,7 +51,7 @@ class Packed:
     """Text for a prompt.
 
     Args: records: those that are in it, in order; hits: ids of those that the query found; left_out: hits without room;
-        tokens: estimated; degraded, truncated: as of the recall.
+        tokens: estimated; degraded, truncated: as of the recall; learned: points that are in it.
     """
 
     text: str = ""
@@ -55,6 +61,7 @@ class Packed:
     tokens: int = 0
     degraded: tuple[str, ...] = ()
     truncated: bool = False
+    learned: tuple[LearnedPoint, ...] = ()
 
 
 @dataclass(slots=True)
@@ -81,12 +88,15 @@ class _Room:
         return True
 
 
-def pack(windows: Sequence[Window], budget: int) -> Packed:
+def pack(windows: Sequence[Window], budget: int, learned: Sequence[LearnedPoint] = ()) -> Packed:
     """Pack windows, best first, as far as the budget goes; a hit has precedence over neighbors of better ones.
 
-    Args: windows: best first; budget: of tokens for the whole block. Without room for one hit the text is blank.
+    Args: windows: best first; budget: of tokens for the whole block; learned: points to show, best first. Without room for
+        one hit the text is blank.
     """
-    room = _Room(budget - tokens("\n".join((*_HEAD, *_TAIL))))
+    whole = budget - tokens("\n".join((*_HEAD, *_TAIL)))
+    points, known = _points(learned, int(_LEARNED_PART * whole))
+    room = _Room(whole - tokens("".join(f"{line}\n" for line in known)))
     room.notes = {w.hit.id: w.renewed_by for w in windows if w.renewed_by is not None}
     shown = [window for window in windows if room.take(window.hit)]
     for window in shown:
@@ -94,10 +104,32 @@ def pack(windows: Sequence[Window], budget: int) -> Packed:
             room.take(turn)
     if not shown:
         return Packed(left_out=len(windows))
-    text = "\n".join((*_HEAD, *_lines(room, windows), *_TAIL))
+    text = "\n".join((*_HEAD, *known, *_lines(room, windows), *_TAIL))
     records = tuple(record for turns in _by_time(room.sessions) for _, record in sorted(turns.items()))
     hits = frozenset(window.hit.id for window in shown)
-    return Packed(text, records, hits, len(windows) - len(shown), tokens(text))
+    return Packed(text, records, hits, len(windows) - len(shown), tokens(text), learned=points)
+
+
+def _points(learned: Sequence[LearnedPoint], budget: int) -> tuple[tuple[LearnedPoint, ...], list[str]]:
+    """Points that have room, and their lines."""
+    shown: list[LearnedPoint] = []
+    lines = [_LEARNED_HEAD]
+    left = budget - tokens(f"{_LEARNED_HEAD}\n")
+    for point in learned:
+        line = _learned(point)
+        left -= tokens(f"{line}\n")
+        if left < 0:
+            break
+        shown.append(point)
+        lines.append(line)
+    return tuple(shown), lines if shown else []
+
+
+def _learned(point: LearnedPoint) -> str:
+    name, summary = plain(point.name, _ID_CHARS), plain(point.summary, _LINE_CHARS)
+    sources = ", ".join(plain(record, _ID_CHARS) for record in point.records[:_SOURCES])
+    said = f"{name}: {summary}" if summary and summary != name else name
+    return f"- {said} [derived; last said {point.said_at:%Y-%m-%d}; from {sources}]"
 
 
 def _lines(room: _Room, windows: Sequence[Window]) -> list[str]:

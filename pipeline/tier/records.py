@@ -1,12 +1,21 @@
 """What a tier keeps: records as they come in, and as they are stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from isotherm.pipeline.clean import aware, clean_metadata, clean_name, clean_text
+from isotherm.pipeline.clean import (
+    METADATA_MAX_BYTES,
+    NAME_MAX_BYTES,
+    are_plain,
+    are_plain_names,
+    aware,
+    clean_metadata,
+    clean_name,
+    clean_text,
+)
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 
@@ -72,7 +81,7 @@ class NewRecord:
     tier: Tier = Tier.HOT
     pinned: bool = False
 
-    def cleaned(self, *, max_bytes: int = CONTENT_MAX_BYTES) -> Self:
+    def cleaned(self, *, max_bytes: int = CONTENT_MAX_BYTES, max_metadata: int = METADATA_MAX_BYTES) -> Self:
         """Return the record as it will be stored: text scrubbed, importance a number in [0, 1], times in UTC.
 
         A pinned record that asks for cold starts warm, since pinned means never below warm.
@@ -90,10 +99,33 @@ class NewRecord:
             categories=tuple(clean_text(name, field="categories", max_bytes=512) for name in self.categories)
             if self.categories
             else (),
-            metadata=clean_metadata(self.metadata) if self.metadata else {},
+            metadata=clean_metadata(self.metadata, max_metadata) if self.metadata else {},
             tier=Tier.WARM if self.pinned and self.tier is Tier.COLD else self.tier,
             pinned=self.pinned,
         )
+
+
+def cleaned_records(
+    records: Sequence[NewRecord], *, max_bytes: int = CONTENT_MAX_BYTES, max_metadata: int = METADATA_MAX_BYTES
+) -> list[NewRecord]:
+    """Clean the records of a call, each as `NewRecord.cleaned` does. Raises RejectedError as that does."""
+    if not _are_plain(records, max_bytes):
+        return [record.cleaned(max_bytes=max_bytes, max_metadata=max_metadata) for record in records]
+    return [
+        NewRecord(r.id, r.content, r.created_at, r.role, importance_of(r.importance, r.role), (), {}, r.tier, r.pinned)
+        for r in records
+    ]
+
+
+def _are_plain(records: Sequence[NewRecord], max_bytes: int) -> bool:
+    """Whether all that their cleaning would change is an importance that is not given."""
+    return (
+        not any(record.metadata or record.categories or record.pinned for record in records)
+        and all(type(record.created_at) is datetime and record.created_at.tzinfo is UTC for record in records)
+        and are_plain([record.content for record in records], max_bytes)
+        and are_plain([record.role for record in records if record.role is not None], NAME_MAX_BYTES)
+        and are_plain_names([record.id for record in records])
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

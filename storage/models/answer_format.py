@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ValidationError
@@ -36,7 +37,7 @@ def response_format(question: Question[Any], dialect: Dialect) -> dict[str, Any]
     """Return the field of the request that asks for the answer's form."""
     if dialect == "json_object":
         return {"type": "json_object"}
-    schema = strict_schema(question.answer)
+    schema = strict_schema(question.answer)  # type: ignore[arg-type]  # any class is hashable
     return {"type": "json_schema", "json_schema": {"name": question.name, "strict": True, "schema": schema}}
 
 
@@ -48,10 +49,12 @@ def system_text(question: Question[Any], dialect: Dialect) -> str:
     return f"{question.system}\n\nAnswer with one JSON object that fits this JSON schema, and nothing else:\n{schema}"
 
 
+@lru_cache(maxsize=64)  # to make a schema takes longer than all the rest of a question
 def strict_schema(answer: type[BaseModel]) -> dict[str, Any]:
     """Return the schema in the subset that strict servers accept: structure only, every field required, none besides.
 
-    Bounds and patterns are left out; they are checked when the answer is parsed.
+    Bounds and patterns are left out; they are checked when the answer is parsed. The same one is given to all: it is not
+    to be changed.
     """
     return _strict(answer.model_json_schema())
 

@@ -46,10 +46,17 @@ class HttpReranker:
 
 
 class ObjectReranker:
-    """Orders objects of a search by what a reranker says of their texts. Args: texts: gives the reranker, or None."""
+    """Orders objects of a search by what a reranker says of their texts; false when there is none, so that none is read.
+
+    Args: texts: gives the reranker, or None.
+    """
 
     def __init__(self, texts: Callable[[], TextReranker | None]) -> None:
         self._texts = texts
+
+    def __bool__(self) -> bool:
+        """Whether there is a reranker."""
+        return self._texts() is not None
 
     def rerank(self, query: str, objects: Sequence[Object]) -> Sequence[UUID] | None:
         """Ids, best first; None, which keeps the order, when there is no reranker. Raises: as `TextReranker.rerank`."""

@@ -8,11 +8,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import psycopg
+from numpy.typing import NDArray
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
@@ -21,7 +23,9 @@ _EMPTY = struct.Struct(">iiI")
 _LENGTH = struct.Struct(">i").pack
 _NULL = _LENGTH(-1)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # PostgreSQL counts from here
-_MICROSECOND = timedelta(microseconds=1)
+_DAY_S = 86_400
+_NUMBER = np.dtype([("length", ">i4"), ("value", ">i8")])
+_NONE = np.empty(0, np.int64)
 # Below this many values numpy takes longer than packing them one by one.
 _FEW = 16
 
@@ -90,14 +94,26 @@ def floats(values: Sequence[float]) -> Column:
 
 def moments(values: Iterable[datetime]) -> Column:
     """A `timestamptz[]` of aware moments."""
-    return _fixed(_TIMESTAMPTZ, [(value - _EPOCH) // _MICROSECOND for value in values])
+    spans = [value - _EPOCH for value in values]  # summed by hand: to divide by a microsecond takes twice as long
+    return _fixed(_TIMESTAMPTZ, [(s.days * _DAY_S + s.seconds) * 1_000_000 + s.microseconds for s in spans])
+
+
+def numbers(data: bytes) -> NDArray[np.int64]:
+    """What `array_send` gives of a `bigint[]` without nulls: a long one is turned into a list value by value, too."""
+    return (
+        np.frombuffer(data, _NUMBER, offset=_HEAD.size)["value"].astype(np.int64) if len(data) > _HEAD.size else _NONE
+    )
 
 
 def _varying(element: _Type, values: Sequence[bytes | None]) -> Column:
-    if values.count(None) == len(values):
-        data = _NULL * len(values)
-    else:
+    first = values[0] if values else None
+    if values.count(first) == len(values):  # as roles mostly are
+        data = (_NULL if first is None else _LENGTH(len(first)) + first) * len(values)
+    elif None in values:
         data = b"".join([_NULL if value is None else _LENGTH(len(value)) + value for value in values])
+    else:
+        lengths = map(_LENGTH, map(len, values))  # type: ignore[arg-type]
+        data = b"".join(chain.from_iterable(zip(lengths, values, strict=True)))  # type: ignore[arg-type]
     return Column(element.array, _head(element, len(values)) + data)
 
 

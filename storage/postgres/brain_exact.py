@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.brain.filters import Filters
+from isotherm.pipeline.brain.objects import canonical_uuid
 from isotherm.storage.postgres.brain_filters import allowed
 from isotherm.storage.postgres.brain_search import Found, Leg
 from isotherm.storage.postgres.pool import Connection
@@ -73,15 +73,6 @@ def alike(conn: Connection, namespace_id: int, query: str, filters: Filters, k: 
     rows = conn.execute(sql, {**values, "query": query, "k": k, "compared": _COMPARED}).fetchall()
     found = tuple(Found(int(r[0]), r[1], r[2], r[3], float(r[4])) for r in rows)
     return Leg(found, truncated=bool(rows) and rows[0][5] >= _COMPARED)
-
-
-def canonical_uuid(text: str) -> UUID | None:
-    """The id that a text is in its usual spelling; other spellings are names that look like ids."""
-    try:
-        found = UUID(text)
-    except ValueError:
-        return None
-    return found if str(found) == text.lower() and found.int else None
 
 
 def _values(query: str) -> list[str | int | float]:

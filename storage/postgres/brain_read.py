@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from isotherm.pipeline.brain.objects import Object
@@ -34,9 +34,13 @@ WITH parts AS (
 SELECT p.id FROM parts AS p, (SELECT place FROM parts WHERE id = %(part)s) AS own
 WHERE p.place BETWEEN own.place - %(radius)s AND own.place + %(radius)s ORDER BY p.place"""
 
-_SNIPPETS = """
-SELECT r.id, r.title, left(r.content, %(chars)s), r.position, r.properties FROM brain_objects AS r
-WHERE r.namespace_id = %(ns)s AND r.id = ANY(%(ids)s) AND r.deleted_at IS NULL"""
+# Objects, and parts by what evidence shows of them.
+_SHOWN = f"""
+SELECT false, {_SLIM} FROM brain_objects AS r
+WHERE r.namespace_id = %(ns)s AND r.id = ANY(%(ids)s) AND r.deleted_at IS NULL
+UNION ALL
+SELECT true, r.id, NULL, r.title, NULL, left(r.content, %(chars)s), NULL, r.properties, NULL, r.position, NULL, NULL, NULL, NULL, NULL
+FROM brain_objects AS r WHERE r.namespace_id = %(ns)s AND r.id = ANY(%(parts)s) AND r.deleted_at IS NULL"""
 
 
 def by_id(conn: Connection, namespace_id: int, ids: Sequence[UUID], *, content: bool = False) -> dict[UUID, Object]:
@@ -72,18 +76,34 @@ class Glimpse:
     properties: Mapping[str, Any]
 
 
+class Shown(NamedTuple):
+    """Objects and parts by id, and the rows of each statement that went along."""
+
+    objects: dict[UUID, Object]
+    parts: dict[UUID, Glimpse]
+    also: tuple[list[Any], ...]
+
+
 def shown(
-    conn: Connection, namespace_id: int, ids: Sequence[UUID], part_ids: Sequence[UUID], chars: int
-) -> tuple[dict[UUID, Object], dict[UUID, Glimpse]]:
+    conn: Connection,
+    namespace_id: int,
+    ids: Sequence[UUID],
+    part_ids: Sequence[UUID],
+    chars: int,
+    also: Sequence[tuple[str, Mapping[str, Any]]] = (),
+) -> Shown:
     """Objects without their content, and parts with the beginning of their text, in one round trip.
 
-    Args: chars: read of each text, at most.
+    Args: chars: read of each text, at most; also: statements that go along, with their parameters.
     """
+    values = {"ns": namespace_id, "ids": list(ids), "parts": list(part_ids), "chars": chars}
     with conn.pipeline():
-        objects = conn.execute(_BY_ID.format(columns=_SLIM), {"ns": namespace_id, "ids": list(ids)})
-        found = conn.execute(_SNIPPETS, {"ns": namespace_id, "ids": list(part_ids), "chars": chars})
-        rows, seen = objects.fetchall(), found.fetchall()
-    return {row[0]: _object(row) for row in rows}, {row[0]: Glimpse(*row[1:]) for row in seen}
+        found = conn.execute(_SHOWN, values)
+        more = [conn.execute(sql, values) for sql, values in also]
+        rows = found.fetchall()
+        along = tuple(cursor.fetchall() for cursor in more)
+    objects = {row[1]: _object(row[1:]) for row in rows if not row[0]}
+    return Shown(objects, {r[1]: Glimpse(r[3], r[5], r[9], r[7]) for r in rows if r[0]}, along)
 
 
 def _object(row: Sequence[Any]) -> Object:

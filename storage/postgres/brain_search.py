@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import numpy as np
@@ -21,8 +21,10 @@ from isotherm.storage.postgres.pool import Connection
 CANDIDATE_POSTINGS = 5_000
 # Of the rarest word alone, when it is more frequent than that.
 WORD_POSTINGS = 20_000
-# Up to this many rows every vector is compared, and every word of every row counts.
+# Up to this many rows that filters leave, every vector is compared, and every word of every row counts.
 EXACT = 20_000
+# Up to this many rows of a namespace it takes no longer to compare all than to ask the index.
+EXACT_ALONE = 1_500
 # And up to this many when they are less than half of all rows: what the index shows of them first is not what is nearest.
 EXACT_AMONG_OTHERS = 100_000
 # And up to this many when the index has come to its limit and not to enough of what is allowed.
@@ -144,15 +146,15 @@ _BOUND = """greatest(%(exact)s, least(%(among_others)s,
 _FEW, _MANY = (f"(SELECT n FROM size) {sign} {_BOUND}" for sign in ("<=", ">"))
 
 # The index goes on until enough of what it proposes is allowed, within bounds. The planner does not know how small the
-# namespace's share is, and must not read all of it instead.
+# namespace's share is, and must neither read all of it instead nor, where it is compared, all rows of others too.
 _ITERATE = """
 SELECT set_config('hnsw.iterative_scan', 'relaxed_order', true), set_config('hnsw.ef_search', '100', true),
-       set_config('hnsw.max_scan_tuples', '100000', true), set_config('enable_sort', 'off', true)"""
-_ITERATED = "SELECT set_config('enable_sort', 'on', true)"
+       set_config('hnsw.max_scan_tuples', '100000', true), set_config('enable_sort', 'off', true),
+       set_config('enable_seqscan', 'off', true)"""
+_ITERATED = "SELECT set_config('enable_sort', 'on', true), set_config('enable_seqscan', 'on', true)"
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """A row that a leg proposes. Higher scores are better, and compare only within their leg.
 
     Args: updated_at: when its source says, else when it was written.
@@ -191,9 +193,9 @@ class Near:
         return int(self.vector.shape[0])
 
     @property
-    def literal(self) -> str:
-        """The vector as SQL reads it."""
-        return HalfVector(self.vector).to_text()
+    def half(self) -> HalfVector:
+        """The vector as PostgreSQL takes it."""
+        return HalfVector(self.vector)
 
 
 def is_small(conn: Connection, namespace_id: int, filters: Filters) -> bool:
@@ -238,7 +240,7 @@ def _likeness(conn: Connection, namespace_id: int, near: Near, keys: Sequence[in
     """Rows by key with their cosine, most alike first; those without a vector of this model are left out."""
     allowed, values = _allowed(namespace_id, Filters())
     allowed += f" AND r.key = ANY(%(keys)s) AND {_OF_MODEL.format(dimension=near.dimension)}"
-    values |= {"model": near.model, "vector": near.literal, "k": len(keys), "keys": list(keys)}
+    values |= {"model": near.model, "vector": near.half, "k": len(keys), "keys": list(keys)}
     rows = conn.execute(_NEAR_EXACT.format(allowed=allowed), {**values, "compared": len(keys)}).fetchall()
     return _alike(rows)
 
@@ -300,7 +302,7 @@ def _scored(conn: Connection, hits: str, values: dict[str, Any], near: Near | No
     cosine = "NULL::float8"
     if near is not None:
         cosine = _COSINE.format(dimension=near.dimension)
-        values = {**values, "model": near.model, "vector": near.literal}
+        values = {**values, "model": near.model, "vector": near.half}
     rows = conn.execute(f"WITH {_SIZE}, {_WORDS}, {hits}{_BM25.format(cosine=cosine)}", values).fetchall()
     found, others = (_rows([r for r in rows if r[0] is not None and r[5] is best]) for best in (True, False))
     alike = sorted(_alike([(*r[:4], r[7]) for r in rows if r[7] is not None]), key=lambda row: (-row.score, row.key))
@@ -323,16 +325,17 @@ def vectors(
         small = is_small(conn, namespace_id, filters)
     allowed, values = _allowed(namespace_id, filters)
     allowed += " AND " + _OF_MODEL.format(dimension=near.dimension)
-    values |= {"model": near.model, "vector": near.literal, "k": k, "compared": EXACT_AT_LAST}
+    values |= {"model": near.model, "vector": near.half, "k": k, "compared": EXACT_AT_LAST}
     if small:
         return _by_nearness(conn.execute(_NEAR_FEW.format(allowed=allowed), values).fetchall())
     if near.dimension not in INDEXED:
         return _near_exact(conn, allowed, values)
-    values |= {"exact": EXACT, "among_others": EXACT_AMONG_OTHERS, "unfolded": _UNFOLDED}
-    with conn.pipeline():
+    values |= {"exact": EXACT_ALONE, "among_others": EXACT_AMONG_OTHERS, "unfolded": _UNFOLDED}
+    with conn.pipeline():  # one transaction, or a part of one
         conn.execute(_ITERATE)
         asked = conn.execute(_near(allowed, near.dimension, known=small is not None), values)
-        conn.execute(_ITERATED)
+        if not conn.autocommit:
+            conn.execute(_ITERATED)
         rows = asked.fetchall()
     if len(rows) < k and _is_many(conn, namespace_id, small):
         return _near_exact(conn, allowed, values)
@@ -369,7 +372,7 @@ def _is_many(conn: Connection, namespace_id: int, small: bool | None) -> bool:  
     if small is not None:
         return not small
     row = conn.execute(_DOCUMENTS, {"ns": namespace_id, "unfolded": _UNFOLDED}).fetchone()
-    return row is not None and row[0] > EXACT
+    return row is not None and row[0] > EXACT_ALONE
 
 
 def _alike(rows: Sequence[tuple[Any, ...]]) -> tuple[Found, ...]:

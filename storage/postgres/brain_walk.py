@@ -13,19 +13,21 @@ from isotherm.storage.postgres.pool import Connection
 
 # Ids as text: thousands of them are compared and none is shown, and UUIDs are slow to make and to hash.
 _AROUND = """
-SELECT s.place::integer - 1, e.peer::text, e.mentions, e.incoming
+SELECT 2 * s.place::integer - 1 - e.going, e.peer::text, e.mentions
 FROM unnest(%(ids)s::uuid[]) WITH ORDINALITY AS s (id, place) CROSS JOIN LATERAL (
-    (SELECT target AS peer, coalesce(mentions, 1) AS mentions, false AS incoming FROM brain_edges
+    (SELECT target AS peer, coalesce(mentions, 1) AS mentions, 1 AS going FROM brain_edges
      WHERE namespace_id = %(ns)s AND source = s.id AND deleted_at IS NULL LIMIT %(going)s)
     UNION ALL
-    (SELECT source, coalesce(mentions, 1), true FROM brain_edges
+    (SELECT source, coalesce(mentions, 1), 0 FROM brain_edges
      WHERE namespace_id = %(ns)s AND target = s.id AND deleted_at IS NULL LIMIT %(coming)s)) AS e"""
 
 _ALLOWED = """
-SELECT r.id, r.updated_at FROM brain_objects AS r
+SELECT r.id::text, r.id, r.updated_at FROM brain_objects AS r
 WHERE {allowed} AND r.parent_id IS NULL AND r.id = ANY(%(ids)s::uuid[])"""
 
 Ends = list[tuple[str, int]]
+# An object by its id as text and as it is, and when it was last changed.
+Met = tuple[str, UUID, datetime]
 
 
 def around(conn: Connection, namespace_id: int, ids: Sequence[str]) -> list[tuple[Ends, Ends]]:
@@ -35,17 +37,24 @@ def around(conn: Connection, namespace_id: int, ids: Sequence[str]) -> list[tupl
     """
     values = {
         "ns": namespace_id,
-        "ids": list(ids),
+        "ids": _array(ids),
         "going": graph_rank.OUTGOING + 1,
         "coming": graph_rank.HUB + 1,
     }
-    found: list[tuple[Ends, Ends]] = [([], []) for _ in ids]
-    for place, peer, mentions, incoming in conn.execute(_AROUND, values).fetchall():
-        found[place][0 if incoming else 1].append((peer, mentions))
-    return found
+    going: list[Ends] = [[] for _ in ids]
+    coming: list[Ends] = [[] for _ in ids]
+    ends = [each for pair in zip(going, coming, strict=True) for each in pair]
+    for place, peer, mentions in conn.execute(_AROUND, values).fetchall():
+        ends[place].append((peer, mentions))
+    return list(zip(coming, going, strict=True))
 
 
-def allowed(conn: Connection, namespace_id: int, filters: Filters, ids: Sequence[str]) -> dict[UUID, datetime]:
-    """Those of the objects that are there and satisfy the filters, with when they were last changed."""
+def allowed(conn: Connection, namespace_id: int, filters: Filters, ids: Sequence[str]) -> list[Met]:
+    """Those of the objects that are there and satisfy the filters."""
     within, values = _allowed(namespace_id, filters)
-    return dict(conn.execute(_ALLOWED.format(allowed=within), {**values, "ids": list(ids)}).fetchall())
+    return conn.execute(_ALLOWED.format(allowed=within), {**values, "ids": _array(ids)}).fetchall()
+
+
+def _array(ids: Sequence[str]) -> str:
+    """Ids as one parameter; the driver would look at each of them."""
+    return f"{{{','.join(ids)}}}"

@@ -41,6 +41,8 @@ _LOCK = f"SELECT {_COLUMNS} FROM brain_objects AS r WHERE r.namespace_id = %(ns)
 _LOCK_PARTS = f"""
 SELECT {_COLUMNS} FROM brain_objects AS r
 WHERE r.namespace_id = %(ns)s AND r.parent_id = ANY(%(ids)s) AND r.deleted_at IS NULL {_ORDER}"""
+_LOCK_ALL_PARTS = f"""
+SELECT {_COLUMNS} FROM brain_objects AS r WHERE r.namespace_id = %(ns)s AND r.parent_id = ANY(%(ids)s) {_ORDER}"""
 
 # A row that is there must still have the revision that was read; a vector is kept as long as its text is.
 _UPSERT = """
@@ -180,6 +182,20 @@ def soft_delete(
     brain_words.add_statistics(conn, place.namespace_id, writing.statistics(plan))
     messages = _begin(conn, new, _put_steps([], first_class, _touched(plan)), patience)
     return Written(new.id, new=True, messages=messages, removed=len(rows))
+
+
+def take_out(conn: Connection, place: Place, ids: Sequence[UUID]) -> list[StoredRow]:
+    """Lock objects and all their parts, and take their words out of the index and the statistics; returns their rows.
+
+    The rows are the caller's to delete, in the same transaction.
+    """
+    rows = _locked(conn, _LOCK, place.namespace_id, list(ids))
+    named = {row.id for row in rows}
+    rows += [row for row in _locked(conn, _LOCK_ALL_PARTS, place.namespace_id, list(named)) if row.id not in named]
+    plan = PutPlan(removed=tuple(row for row in rows if not row.deleted))
+    brain_words.replace(conn, place.namespace_id, brain_words.gone(plan.removed), [])
+    brain_words.add_statistics(conn, place.namespace_id, writing.statistics(plan))
+    return rows
 
 
 def begin_embedding(

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from isotherm.pipeline.interest.candidates import Vector
 from isotherm.storage.postgres.pool import Connection
 
-# Banks of up to so many vectors are compared whole: reading that many takes as long as some 50 searches of the index.
+# Banks of up to so many vectors are compared whole: reading that many takes as long as some 50 searches of the index, and
+# `interest_index` puts only larger ones into it.
 EXACT = 20_000
 # Lengths of vectors that have an index; a bank of another length is compared whole, however large.
 INDEXED = frozenset({384, 768, 1024, 1536})
@@ -20,9 +21,7 @@ _READ = 10_000
 _TOGETHER = 100
 
 _OF_MODEL = "p.bank_id = %(bank)s AND p.embedding_model = %(model)s AND p.embedding_dim = {dimension}"
-_COUNT = f"""
-SELECT count(*) FROM (SELECT 1 FROM interest_points AS p WHERE {_OF_MODEL.format(dimension="%(dimension)s")}
-                      LIMIT %(most)s) AS bounded"""
+_IS_INDEXED = "SELECT indexed FROM interest_banks WHERE bank_id = %(bank)s"
 _EVERY = f"""
 SELECT p.id, halfvec_send(p.embedding) FROM interest_points AS p
 WHERE {_OF_MODEL.format(dimension="%(dimension)s")} AND p.id > %(after)s ORDER BY p.id LIMIT %(read)s"""
@@ -30,7 +29,7 @@ _NEAR = f"""
 SELECT q.place, n.id, 1 - n.distance
 FROM unnest(%(vectors)s::text[]) WITH ORDINALITY AS q (vec, place) CROSS JOIN LATERAL (
     SELECT p.id, p.embedding::halfvec({{dimension}}) <=> q.vec::halfvec({{dimension}}) AS distance
-    FROM interest_points AS p WHERE {_OF_MODEL} ORDER BY distance LIMIT %(limit)s) AS n
+    FROM interest_points AS p WHERE {_OF_MODEL} AND p.indexed ORDER BY distance LIMIT %(limit)s) AS n
 ORDER BY q.place, n.distance, n.id"""
 
 # The index goes on until enough of what it proposes is of the bank, within bounds. The planner must not read all of the
@@ -65,7 +64,7 @@ def nearest(
     lengths = np.linalg.norm(asked, axis=1, keepdims=True)
     asked = np.divide(asked, lengths, out=np.zeros_like(asked), where=lengths > 0)
     values = {"bank": bank_id, "model": model, "dimension": asked.shape[1], "limit": limit}
-    if asked.shape[1] in INDEXED and _is_large(conn, values):
+    if asked.shape[1] in INDEXED and _is_indexed(conn, values):
         near = _indexed(conn, asked, values)
     else:
         near = _compared(conn, asked, values, limit)
@@ -84,9 +83,9 @@ def sent(raw: bytes | memoryview) -> Vector:
     return np.frombuffer(raw, dtype=">f2", offset=_HEADER).astype(np.float32)
 
 
-def _is_large(conn: Connection, values: dict[str, object]) -> bool:
-    row = conn.execute(_COUNT, {**values, "most": EXACT + 1}).fetchone()
-    return row is not None and int(row[0]) > EXACT
+def _is_indexed(conn: Connection, values: dict[str, object]) -> bool:
+    row = conn.execute(_IS_INDEXED, values).fetchone()
+    return row is not None and bool(row[0])
 
 
 def _indexed(conn: Connection, asked: NDArray[np.float32], values: dict[str, object]) -> Iterator[list[Neighbor]]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from pgvector import HalfVector
+from psycopg.rows import TupleRow
 from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.interest.candidates import Action, FinalPoint
@@ -14,7 +16,6 @@ from isotherm.pipeline.interest.freshness import reliability
 from isotherm.pipeline.interest.v1_3 import Edge, Plan, Standing, Tension, current_side
 from isotherm.storage.postgres import interest_links
 from isotherm.storage.postgres.interest_history import terms_of
-from isotherm.storage.postgres.interest_near import written
 from isotherm.storage.postgres.pool import Connection
 
 _INSERT = """
@@ -23,16 +24,15 @@ INSERT INTO interest_points (
     wiki_worthy, ttl_days, first_seen_at, last_seen_at, seen_count, terms, embedding, embedding_model, embedding_dim)
 VALUES (
     %(id)s, %(bank)s, %(name)s, %(canonical)s, %(revival)s, %(summary)s, %(keywords)s, %(kind)s, %(importance)s,
-    %(confidence)s, 0, %(status)s, %(subjective)s, %(worthy)s, %(ttl_days)s, %(at)s, %(at)s, 0, %(terms)s,
-    nullif(%(vec)s, '')::halfvec, %(model)s, vector_dims(nullif(%(vec)s, '')::halfvec))"""
+    %(confidence)s, %(reliability)s, %(status)s, %(subjective)s, %(worthy)s, %(ttl_days)s, %(first)s, %(last)s, %(sessions)s,
+    %(terms)s, %(vec)s, %(model)s, %(dimension)s)"""
 
 # Only the words that were judged are replaced: whoever changed the point since then is right.
 _REWRITE = """
 UPDATE interest_points SET
     name = %(name)s, summary = %(summary)s, keywords = %(keywords)s, confidence = %(confidence)s,
     importance = greatest(importance, %(importance)s), terms = %(terms)s,
-    embedding = nullif(%(vec)s, '')::halfvec, embedding_model = %(model)s,
-    embedding_dim = vector_dims(nullif(%(vec)s, '')::halfvec), placed_at = NULL, version = version + 1, updated_at = now()
+    embedding = %(vec)s, embedding_model = %(model)s, embedding_dim = %(dimension)s, placed_at = NULL, version = version + 1, updated_at = now()
 WHERE id = %(id)s AND bank_id = %(bank)s AND version = %(version)s AND status <> 'archived'"""
 
 _CONFIRM = """
@@ -48,15 +48,17 @@ WHERE EXISTS (SELECT 1 FROM interest_points WHERE id = %(point)s AND bank_id = %
 ON CONFLICT (point_id, record_key, statement) DO NOTHING RETURNING id"""
 
 _COUNTED = """
-SELECT p.id, p.seen_count, count(DISTINCT e.namespace_id)::int, min(e.event_time), max(e.event_time)
+SELECT p.id, count(DISTINCT e.namespace_id)::int, min(e.event_time), max(e.event_time)
 FROM interest_points AS p JOIN interest_evidence AS e ON e.point_id = p.id
-WHERE p.id = ANY(%(ids)s) AND p.bank_id = %(bank)s GROUP BY p.id ORDER BY p.id"""
+WHERE p.id = ANY(%(ids)s) AND p.bank_id = %(bank)s GROUP BY p.id
+HAVING (p.seen_count, p.first_seen_at, p.last_seen_at)
+       IS DISTINCT FROM (count(DISTINCT e.namespace_id)::int, min(e.event_time), max(e.event_time)) ORDER BY p.id"""
 
 _SEEN = """
 UPDATE interest_points SET
     seen_count = %(sessions)s, reliability = %(reliability)s, first_seen_at = %(first)s, last_seen_at = %(last)s,
     look_at = now(), version = version + (CASE WHEN seen_count = 0 THEN 0 ELSE 1 END), updated_at = now()
-WHERE id = %(id)s AND (seen_count, first_seen_at, last_seen_at) IS DISTINCT FROM (%(sessions)s, %(first)s, %(last)s)"""
+WHERE id = %(id)s"""
 
 # An archived point keeps its words and evidence; without a vector no likeness finds it any more.
 _ARCHIVE = """
@@ -137,8 +139,8 @@ class PlanWriter:
         """Write all of it; a plan that was written before changes nothing."""
         new = [p for p in plan.points if p.action is Action.CREATE]
         more = [p for p in plan.points if p.action is Action.UPDATE]
-        for point in new:
-            self._conn.execute(_INSERT, {**self._words(point), **self._birth(point)})
+        with self._conn.cursor() as cursor:
+            cursor.executemany(_INSERT, [{**self._words(point), **self._birth(point)} for point in new])
         reworded = {p.id for p in more if self._change(p)}
         changed = [*new, *(p for p in more if p.rewrite and p.id in reworded)]
         counted = self._evidence(plan.points)
@@ -166,13 +168,17 @@ class PlanWriter:
             "confidence": _bounded(words.confidence),
             "importance": _bounded(words.importance),
             "terms": terms_of(words.topic, words.reason, words.tags),
-            "vec": written(point.vec),
+            "vec": None if point.vec is None else HalfVector(point.vec),
             "model": None if point.vec is None else self._model,
+            "dimension": None if point.vec is None else len(point.vec),
             "version": point.version,
         }
 
     def _birth(self, point: FinalPoint) -> dict[str, Any]:
+        """What a new point is born with. It was said where its sources say, and no row has to be written twice for that."""
         words = point.candidate
+        sessions = len({source.namespace_id for source in words.sources})
+        said = [source.at for source in words.sources]
         return {
             "canonical": point.canonical,
             "revival": point.revival,
@@ -180,7 +186,10 @@ class PlanWriter:
             "status": point.status.value,
             "subjective": words.subjective,
             "worthy": words.wiki_worthy,
-            "at": words.event_time,
+            "first": min(said, default=words.event_time),
+            "last": max(said, default=words.event_time),
+            "sessions": sessions,
+            "reliability": reliability(sessions) if sessions else 0,
             "ttl_days": words.ttl_days,
         }
 
@@ -197,20 +206,20 @@ class PlanWriter:
 
     def _evidence(self, points: Sequence[FinalPoint]) -> set[UUID]:
         """Add what was said; returns the points that were said once more."""
-        grown = set()
-        for point in points:
-            for source in point.candidate.sources:
-                values = {
-                    **self._ids, "point": point.id, "namespace": source.namespace_id, "key": source.record_key,
-                    "record": source.record_id, "turn": source.turn, "start": source.start, "end": source.end,
-                    "statement": source.statement, "at": source.at,
-                }  # fmt: skip
-                row = self._conn.execute(_EVIDENCE, values).fetchone()
-                if row is not None:
-                    grown.add(point.id)
-                    self._said.setdefault(point.id, []).append(int(row[0]))
-        count(self._conn, self._ids["bank"], list(grown))
-        return grown
+        said = [(point.id, source) for point in points for source in point.candidate.sources]
+        values = [
+            {
+                **self._ids, "point": point, "namespace": source.namespace_id, "key": source.record_key,
+                "record": source.record_id, "turn": source.turn, "start": source.start, "end": source.end,
+                "statement": source.statement, "at": source.at,
+            }
+            for point, source in said
+        ]  # fmt: skip
+        for (point, _), row in zip(said, _each(self._conn, _EVIDENCE, values), strict=True):
+            if row is not None:
+                self._said.setdefault(point, []).append(int(row[0]))
+        count(self._conn, self._ids["bank"], list(self._said))
+        return set(self._said)
 
     def _archive(self, ids: Sequence[UUID]) -> list[UUID]:
         return [row[0] for row in self._conn.execute(_ARCHIVE, {**self._ids, "ids": list(ids)}).fetchall()]
@@ -246,12 +255,14 @@ class PlanWriter:
         entries += [(t.left, "contradict", {"with": str(t.right), "rule": t.rule}) for t in tensions]
         shown_edges = _Shown([*((e, "add") for e in edges), *((e, "remove") for e in gone_edges)])
         merged = {p.id: p for p in points if p.action is Action.UPDATE}
+        values = []
         for point, action, detail in entries:
             mine = shown_edges.of(point)
             shown = {**detail, "edges": mine} if mine else detail
-            entry = log(self._conn, point, action, shown, **self._ids)
-            if action == "update" and point in merged:
-                self._merge(entry, merged[point])
+            values.append({**self._ids, "point": point, "action": action, "detail": Jsonb(shown)})
+        for (point, action, _), row in zip(entries, _each(self._conn, _LOG, values), strict=True):
+            if action == "update" and point in merged and row is not None:
+                self._merge(int(row[0]), merged[point])
 
     def _merge(self, entry: int, point: FinalPoint) -> None:
         words = point.candidate
@@ -276,9 +287,25 @@ def log(
 
 def count(conn: Connection, bank_id: int, ids: Sequence[UUID]) -> None:
     """Count again in how many sessions points were said, and when."""
-    for point_id, _, sessions, first, last in conn.execute(_COUNTED, {"bank": bank_id, "ids": list(ids)}).fetchall():
-        values = {"id": point_id, "sessions": sessions, "first": first, "last": last}
-        conn.execute(_SEEN, {**values, "reliability": reliability(sessions)})
+    rows = conn.execute(_COUNTED, {"bank": bank_id, "ids": list(ids)}).fetchall()
+    values = [
+        {"id": point_id, "sessions": sessions, "first": first, "last": last, "reliability": reliability(sessions)}
+        for point_id, sessions, first, last in rows
+    ]
+    with conn.cursor() as cursor:
+        cursor.executemany(_SEEN, values)
+
+
+def _each(conn: Connection, sql: str, values: Sequence[dict[str, Any]]) -> list[TupleRow | None]:
+    """Run a statement for each of many values, in one round trip; returns the row that each gave, None for none."""
+    if not values:
+        return []
+    with conn.cursor() as cursor:
+        cursor.executemany(sql, values, returning=True)
+        found = [cursor.fetchone()]
+        while cursor.nextset():
+            found.append(cursor.fetchone())
+        return found
 
 
 def stand(conn: Connection, bank_id: int, ids: Sequence[UUID]) -> None:

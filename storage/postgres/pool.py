@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -73,7 +73,10 @@ def open_pool(dsn: str, *, size: int = 2, statement_timeout: timedelta = timedel
         configure=_configure,
         kwargs={
             "application_name": "isotherm",
-            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC -c random_page_cost=1.1 -c idle_in_transaction_session_timeout=60000",
+            # Neither compiled nor spread over processes: to begin that takes longer than these statements do, and a plan that
+            # could do it begins it for branches too that are then not run.
+            "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC -c random_page_cost=1.1 -c jit=off "
+            "-c max_parallel_workers_per_gather=0 -c idle_in_transaction_session_timeout=60000",
         },
         open=True,
     )
@@ -203,6 +206,15 @@ def _translated() -> Iterator[None]:
         raise RejectedError("a value that PostgreSQL cannot store") from error  # the driver's own: a NUL, a far date
     except UnicodeEncodeError:
         raise RejectedError("text with an unpaired surrogate") from None  # its traceback would show the text
+
+
+def moment(conn: Connection) -> datetime:
+    """The time by the clock of the database. Ages are compared by it, as leases are, whatever this machine's clock says."""
+    row = conn.execute("SELECT now()").fetchone()
+    if row is None:
+        raise RuntimeError("SELECT answers with a row")
+    found: datetime = row[0]
+    return found
 
 
 def fetch_all(sql: str, params: dict[str, Any] | None = None) -> list[TupleRow]:

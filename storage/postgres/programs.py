@@ -6,10 +6,12 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from psycopg import pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from isotherm.pipeline.errors import RejectedError, UnavailableError
@@ -63,13 +65,34 @@ def run(command: Sequence[str | Path], dsn: str, advance: Callable[[], None]) ->
     """Run a program against a database; `advance` is called as it comes to each table.
 
     Args: command: the program and its arguments, without the database; dsn: libpq URI.
-    Raises: UnavailableError with the last lines it wrote when it fails.
+    Raises: UnavailableError with the last lines it wrote when it fails; RejectedError for a URI with other secrets than a
+        password beside a service.
     """
-    parts = conninfo_to_dict(dsn)
-    password = parts.pop("password", None)
-    environment = {**os.environ, "LC_ALL": "C", **({} if password is None else {"PGPASSWORD": str(password)})}
-    arguments = [os.fspath(part) for part in command]
-    arguments += ["--verbose", "--no-password", f"--dbname={make_conninfo('', **parts)}"]
+    with _hidden(dsn) as (shown, environment):
+        arguments = [*(os.fspath(part) for part in command), "--verbose", "--no-password", f"--dbname={shown}"]
+        _run(arguments, {**os.environ, "LC_ALL": "C", **environment}, advance)
+
+
+@contextmanager
+def _hidden(dsn: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """A connection string that anybody may read, and variables that bring what it leaves out."""
+    parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
+    environment = {"PGPASSWORD": parts.pop("password")} if "password" in parts else {}
+    # libpq marks what a form would not show: the password of a key, a secret of OAuth, and what its later versions bring.
+    marked = {each.keyword.decode() for each in pq.Conninfo.get_defaults() if each.dispchar == b"*"}
+    secrets = {name: parts.pop(name) for name in sorted(marked & parts.keys())}
+    if not secrets:
+        yield make_conninfo("", **parts), environment
+        return
+    if "service" in parts:
+        raise RejectedError(f"settings: ISOTHERM_POSTGRES_DSN: {', '.join(secrets)} belongs into the service's file")
+    with tempfile.TemporaryDirectory(prefix="isotherm-") as folder:  # of mode 0700
+        file = Path(folder, "service")
+        file.write_text("[isotherm]\n" + "".join(f"{name}={value}\n" for name, value in secrets.items()))
+        yield make_conninfo("", **parts, service="isotherm"), environment | {"PGSERVICEFILE": str(file)}
+
+
+def _run(arguments: Sequence[str], environment: dict[str, str], advance: Callable[[], None]) -> None:
     last: list[str] = []
     with subprocess.Popen(  # noqa: S603 - one of PostgreSQL's programs
         arguments, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,

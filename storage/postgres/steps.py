@@ -95,7 +95,7 @@ _END = f"""
 WITH ended AS (
     UPDATE operation_steps
     SET state = %(state)s, receipt = %(receipt)s, last_error = coalesce(%(error)s, last_error),
-        lease_until = NULL, finished_at = now()
+        lease_until = NULL, finished_at = clock_timestamp()
     WHERE id = %(id)s AND state = 'running' AND token = %(token)s
     RETURNING operation_id
 ), states AS (
@@ -105,7 +105,7 @@ WITH ended AS (
     SELECT {DERIVED} AS state FROM states
 ), closed AS (
     UPDATE operations AS o
-    SET state = d.state, finished_at = CASE WHEN d.state = 'running' THEN NULL ELSE now() END,
+    SET state = d.state, finished_at = CASE WHEN d.state = 'running' THEN NULL ELSE clock_timestamp() END,
         started_at = coalesce(o.started_at, now()),
         error = CASE WHEN d.state NOT IN ('done', 'cancelled') THEN coalesce(o.error, %(named)s) END,
         result = CASE WHEN %(is_result)s THEN %(receipt)s ELSE o.result END

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from isotherm.pipeline import text
-from isotherm.pipeline.tier.likeness import REACH
-from isotherm.pipeline.tier.ranking import Candidate, Lexical, rarity_match, rarity_weight
+from isotherm.pipeline.fusion import telling
+from isotherm.pipeline.tier.learned import LEARNED
+from isotherm.pipeline.tier.likeness import REACH, TELLING, Columns, Floats
+from isotherm.pipeline.tier.ranking import Candidate, Candidates, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.spans import Span
 from isotherm.storage.postgres import arrays, cold_words, tier_vectors
@@ -40,30 +44,30 @@ EXACT = COUNTED - 1
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM tier_records AS r WHERE {scope} LIMIT %(counted)s) AS bounded"
 
 _NEWEST = """
-SELECT 'recent' AS leg, 0::bigint AS term, ARRAY(
+SELECT 'recent' AS leg, 0::bigint AS term, array_send(ARRAY(
     SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
-    ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s) AS keys"""
+    ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s)) AS keys"""
 
 # The newest of the time that is asked about.
 _OF_TIME = """
-SELECT 'time', 0, ARRAY(
+SELECT 'time', 0, array_send(ARRAY(
     SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
-    AND r.created_at >= %(from)s AND r.created_at < %(until)s ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s)"""
+    AND r.created_at >= %(from)s AND r.created_at < %(until)s ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s))"""
 
 _UNSPLIT = """
-SELECT 'unindexed', 0, ARRAY(
+SELECT 'unindexed', 0, array_send(ARRAY(
     SELECT r.key FROM tier_records AS r WHERE {in_bank} AND r.tier = ANY(%(tiers)s) AND NOT r.indexed
-    ORDER BY r.created_at DESC LIMIT %(unindexed)s)"""
+    ORDER BY r.created_at DESC LIMIT %(unindexed)s))"""
 
 _SIZE_OF_BANK = f"""
-SELECT 'size', 0, ARRAY({_COUNT})"""
+SELECT 'size', 0, array_send(ARRAY({_COUNT}))"""
 _SIZE_OF_NAMESPACES = """
-SELECT 'size', 0, ARRAY(SELECT least(sum(d.records), %(counted)s)::bigint FROM tier_depth AS d WHERE {depth})"""
+SELECT 'size', 0, array_send(ARRAY(SELECT least(coalesce(sum(d.records), 0), %(counted)s)::bigint FROM tier_depth AS d WHERE {depth}))"""
 
 # Each word of the query with the newest records that have it, and with cold ones as far as these are fewer than the quota.
 _WORDS = """
-SELECT 'word', q.term, ARRAY(SELECT p.record_key FROM (
-    SELECT f.record_key FROM ({forms}) AS f LIMIT %(per_word)s) AS p {on_tiers})
+SELECT 'word', q.term, array_send(ARRAY(SELECT p.record_key FROM (
+    SELECT f.record_key FROM ({forms}) AS f LIMIT %(per_word)s) AS p {on_tiers}))
 FROM unnest(%(terms)s::bigint[]) AS q (term)"""
 _POSTINGS = """(
     SELECT p.record_key FROM tier_postings AS p WHERE {postings} AND p.term = q.term
@@ -75,7 +79,7 @@ _COLD = """(
 _ON_TIERS = "JOIN tier_records AS t ON t.key = p.record_key AND t.tier = ANY(%(tiers)s)"
 
 _NEAR = """
-SELECT 'vector', 0, ARRAY(SELECT key FROM ({leg}) AS leg)"""
+SELECT 'vector', 0, array_send(ARRAY(SELECT key FROM ({leg}) AS leg))"""
 
 # The turns next to those that were found by their words, within their session: what answers often stands beside the hit.
 _AROUND = """
@@ -103,7 +107,8 @@ _WANTED = """SELECT w.key, array_agg(w.hit) FILTER (WHERE w.hit IS NOT NULL) AS 
            array_agg(w.step) FILTER (WHERE w.hit IS NOT NULL) AS steps
     FROM (SELECT unnest(%(keys)s::bigint[]) AS key, NULL::bigint AS hit, NULL::bigint AS step
           UNION ALL SELECT a.key, a.hit, a.step FROM around AS a) AS w GROUP BY w.key"""
-_TURN = "CASE WHEN r.role IS NOT NULL THEN r.namespace_id END, k.hits, k.steps"
+_TURN = """CASE WHEN r.role IS NOT NULL THEN r.namespace_id END,
+       CASE WHEN r.role IS NULL AND 'summary' = ANY(r.categories) THEN r.namespace_id END, k.hits, k.steps"""
 _PENDING = """CASE WHEN r.key = ANY(%(pending)s) THEN left({searchable}, %(chars)s) END,
        CASE WHEN r.key = ANY(%(pending)s) THEN left(coalesce(r.content, r.summary), %(chars)s) END"""
 _NONE_PENDING = "NULL::text, NULL::text"
@@ -122,7 +127,7 @@ class Quotas:
 class Found:
     """Candidates, whether a leg stopped at a limit that may have hidden something, and the weights of the query's words."""
 
-    candidates: list[Candidate]
+    candidates: Candidates
     truncated: bool
     weights: Mapping[int, float] = field(default_factory=dict)
 
@@ -136,12 +141,13 @@ def candidates(
     lexical: Lexical = Lexical.RARITY,
     near: Near | None = None,
     span: Span | None = None,
+    learned: Mapping[int, float] = MappingProxyType({}),
 ) -> Found:
     """Records of a scope that some index proposes for a query.
 
     Args: query: text, may be blank (then only the newest come); tiers: where to look; quotas: per leg;
     lexical: how words are compared; near: the query as a vector, compared with every candidate that has one;
-    span: the time that is asked about.
+    span: the time that is asked about; learned: row keys that points of interests stand on, with how much these match.
     """
     within, params = predicate(scope)
     values: dict[str, Any] = {
@@ -165,9 +171,11 @@ def candidates(
         with conn.transaction():  # its settings end with it
             proposed.legs["vector"] = tier_vectors.search(conn, near, predicate(scope, "v")[0], values)
     hidden = near is not None and _may_hide(size, len(proposed.legs["vector"]), quotas.vector, is_searched=is_searched)
+    if learned:
+        proposed.legs[LEARNED] = list(learned)
     rows = _read(conn, within, values, near, proposed, quotas.lexical)
     is_backlog = len(proposed.legs["unindexed"]) >= UNINDEXED
-    return Found(_scored(rows, proposed, lexical, span), is_backlog or hidden, proposed.weights)
+    return Found(_rated(rows, proposed, lexical, span, learned), is_backlog or hidden, proposed.weights)
 
 
 @dataclass(slots=True)
@@ -175,17 +183,13 @@ class _Proposed:
     """Row keys by the index that proposed them; postings: the same by word; weights: of each word of the query."""
 
     legs: dict[str, Sequence[int]] = field(default_factory=dict)
-    postings: dict[int, Sequence[int]] = field(default_factory=dict)
+    postings: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     weights: dict[int, float] = field(default_factory=dict)
 
-    @property
-    def by_key(self) -> dict[int, list[str]]:
-        """The legs of each key."""
-        found: dict[int, list[str]] = {}
-        for leg, keys in self.legs.items():
-            for key in keys:
-                found.setdefault(key, []).append(leg)
-        return found
+    def legs_of(self, key: int, *, at_all: bool) -> frozenset[str]:
+        """What proposed a key. Args: at_all: whether it stands next to a hit."""
+        found = [leg for leg, keys in self.legs.items() if key in keys]
+        return frozenset([*found, "around"] if at_all else found)
 
 
 def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any], near: Near | None) -> _Proposed:
@@ -205,20 +209,21 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
     found = _Proposed(legs={"recent": [], "unindexed": [], "vector": [], "lexical": []})
     size = 0
     asked = {**values, "terms": arrays.bigints(values["terms"])}
-    for leg, term, keys in conn.execute(sql, asked, binary=True).fetchall():
+    for leg, term, data in conn.execute(sql, asked, binary=True).fetchall():
+        keys = arrays.numbers(data)
         if leg == "word":
             found.postings[term] = keys
         elif leg == "size":
-            size = keys[0] or 0
+            size = int(keys[0])
         else:
-            found.legs[leg] = keys
+            found.legs[leg] = keys.tolist()
     found.weights = {term: rarity_weight(len(keys), size) for term, keys in found.postings.items()}
     return found
 
 
 def _read(
     conn: Connection, within: str, values: dict[str, Any], near: Near | None, proposed: _Proposed, quota: int
-) -> list[_Row]:
+) -> _Rows:
     """What the score needs of every record that was proposed, read under the scope."""
     proposed.legs["lexical"] = _heaviest(proposed, quota)
     pending = list(proposed.legs["unindexed"])
@@ -240,19 +245,22 @@ def _read(
     }
     columns = {name: arrays.bigints(numbers) for name, numbers in asked.items()}
     rows = conn.execute(sql, {**values, **columns, "reach": REACH}, binary=True).fetchall()
-    return list(map(_Row._make, rows))
+    return _Rows._make(zip(*rows, strict=True)) if rows else _Rows()
 
 
 def _heaviest(proposed: _Proposed, quota: int) -> list[int]:
     """Keys of the records whose words weigh most together, newer rows first among equals."""
-    lists = [keys for keys in proposed.postings.values() if keys]
-    if not lists:
+    lists = list(proposed.postings.values())
+    if not any(map(len, lists)):
         return []
-    weights = [proposed.weights[term] for term, keys in proposed.postings.items() if keys]
-    keys, places = np.unique(np.concatenate([np.asarray(k, np.int64) for k in lists]), return_inverse=True)
-    sums = np.bincount(places, np.repeat(weights, [len(k) for k in lists]))
+    weights = np.repeat([proposed.weights[term] for term in proposed.postings], [len(keys) for keys in lists])
+    keys = np.concatenate(lists)
+    order = np.argsort(keys, kind="stable")
+    keys, weights = keys[order], weights[order]
+    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    sums = np.bincount(np.repeat(np.arange(len(starts)), np.diff(starts, append=len(keys))), weights)
     order = np.argsort(-sums[::-1], kind="stable")[:quota]
-    found: list[int] = keys[::-1][order].tolist()
+    found: list[int] = keys[starts][::-1][order].tolist()
     return found
 
 
@@ -280,64 +288,89 @@ def _may_hide(size: int | None, found: int, quota: int, *, is_searched: bool) ->
     return size is not None and size > tier_vectors.COMPARED
 
 
-class _Row(NamedTuple):
-    """A candidate as read; `size` counts its words, `shared` are those of the query that it has."""
+class _Rows(NamedTuple):
+    """Candidates as read, by column; `sizes` count their words, `shared` are those of the query that they have."""
 
-    key: int
-    id: str
-    tier: int
-    created_at: datetime
-    importance: float
-    size: int
-    shared: Sequence[int]
-    cosine: float | None
-    given: str | None
-    pending: str | None
-    turn_of: int | None
-    hits: Sequence[int] | None
-    steps: Sequence[int] | None
+    keys: Sequence[int] = ()
+    ids: Sequence[str] = ()
+    tiers: Sequence[int] = ()
+    created_at: Sequence[datetime] = ()
+    importance: Sequence[float] = ()
+    sizes: Sequence[int] = ()
+    shared: Sequence[Sequence[int]] = ()
+    cosines: Sequence[float | None] = ()
+    given: Sequence[str | None] = ()
+    pending: Sequence[str | None] = ()
+    turn_of: Sequence[int | None] = ()
+    sums: Sequence[int | None] = ()
+    hits: Sequence[Sequence[int] | None] = ()
+    steps: Sequence[Sequence[int] | None] = ()
 
 
-def _scored(rows: Sequence[_Row], proposed: _Proposed, lexical: Lexical, span: Span | None) -> list[Candidate]:
-    legs, weights = proposed.by_key, proposed.weights
-    sizes, shared = _words_of(rows, weights)
-    counted = [sizes[key] for key, terms in shared.items() if terms]
-    typical = sum(counted) / len(counted) if counted else 1.0
-    whole = sum(weights.values())
-    found = []
-    none, at_all = frozenset[str](), frozenset({"around"})
-    for row in rows:
-        terms = shared[row.key]
-        if lexical is Lexical.RARITY:
-            overlap = rarity_match(sum(weights[term] for term in terms), whole, sizes[row.key], typical)
-        else:
-            overlap = len(terms) / max(sizes[row.key], len(weights), 1)
-        around = tuple(zip(row.hits or (), row.steps or (), strict=True))
-        found.append(
-            Candidate(
-                row.key,
-                row.id,
-                Tier.from_rank(row.tier),
-                row.created_at,
-                row.importance,
-                overlap,
-                row.cosine,
-                (frozenset(legs[row.key]) if row.key in legs else none) | (at_all if around else none),
-                row.turn_of,
-                around,
-                span is not None and span.start <= row.created_at < span.end,
-            )
+def _rated(
+    rows: _Rows, proposed: _Proposed, lexical: Lexical, span: Span | None, learned: Mapping[int, float]
+) -> Candidates:
+    """What was read, as candidates with their likeness by words."""
+    cosine = np.clip(np.array(rows.cosines, np.float64), -1.0, 1.0)  # None is NaN
+    timely = [span is not None and span.start <= moment < span.end for moment in rows.created_at]
+    weights = proposed.weights
+    overlap = _overlap(rows, weights, lexical)
+    columns = Columns(
+        rows.keys,
+        overlap,
+        cosine,
+        rows.turn_of,
+        _around(rows),
+        timely,
+        told=telling(overlap.max(initial=0.0) * sum(weights.values()), len(weights), TELLING),
+        learned=np.array([learned.get(key, 0.0) for key in rows.keys]) if learned else None,
+        sums=rows.sums if any(rows.sums) else None,
+    )
+
+    def made(at: int) -> Candidate:
+        hits = rows.hits[at] or ()
+        return Candidate(
+            rows.keys[at],
+            rows.ids[at],
+            Tier.from_rank(rows.tiers[at]),
+            rows.created_at[at],
+            rows.importance[at],
+            float(overlap[at]),
+            None if np.isnan(cosine[at]) else float(cosine[at]),
+            proposed.legs_of(rows.keys[at], at_all=bool(hits)),
+            rows.turn_of[at],
+            tuple(zip(hits, rows.steps[at] or (), strict=True)),
+            timely[at],
         )
-    return found
+
+    return Candidates(columns, rows.ids, rows.created_at, rows.importance, made)
 
 
-def _words_of(rows: Sequence[_Row], weights: Mapping[int, float]) -> tuple[dict[int, int], dict[int, Sequence[int]]]:
+def _around(rows: _Rows) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """Place of a candidate, key and distance of a turn beside it, of all such turns."""
+    places = [at for at, hits in enumerate(rows.hits) if hits for _ in hits]
+    return places, [hit for hits in rows.hits for hit in hits or ()], [n for steps in rows.steps for n in steps or ()]
+
+
+def _overlap(rows: _Rows, weights: Mapping[int, float], lexical: Lexical) -> Floats:
+    """How like the query each record is by its words, from 0 to 1."""
+    sizes, shared = _words_of(rows, weights)
+    counts, held = np.array(sizes, np.int64), np.array(list(map(len, shared)), np.int64)
+    if lexical is Lexical.OVERLAP:
+        return held / np.maximum(counts, max(len(weights), 1))
+    each = [weights[term] for own in shared for term in own]
+    sums = np.bincount(np.repeat(np.arange(len(held)), held), each, len(held)).astype(np.float64)
+    typical = float(counts[held > 0].mean()) if each else 1.0
+    return rarity_match(sums, sum(weights.values()), counts, typical)
+
+
+def _words_of(rows: _Rows, weights: Mapping[int, float]) -> tuple[Sequence[int], Sequence[Sequence[int]]]:
     """How many words each record has, and which of the query's; those of unindexed records are split here."""
-    sizes: dict[int, int] = {}
-    shared: dict[int, Sequence[int]] = {}
-    for row in rows:
-        sizes[row.key], shared[row.key] = row.size, row.shared
-        if row.pending is not None:
-            own = frozenset(text.terms(found_by(row.given, row.pending)))
-            sizes[row.key], shared[row.key] = len(own), sorted(own & weights.keys())
+    if rows.pending.count(None) == len(rows.pending):
+        return rows.sizes, rows.shared
+    sizes, shared = list(rows.sizes), list(rows.shared)
+    for at, (given, pending) in enumerate(zip(rows.given, rows.pending, strict=True)):
+        if pending is not None:
+            own = frozenset(text.terms(found_by(given, pending)))
+            sizes[at], shared[at] = len(own), sorted(own & weights.keys())
     return sizes, shared

@@ -8,7 +8,7 @@ operations of the scope go, and with them every step, so that a runner in the mi
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -19,7 +19,8 @@ from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.stages import BRAIN_MIRROR
 from isotherm.pipeline.tier.blobs import owner_prefix
-from isotherm.pipeline.tier.erasure import ErasureScope, Level
+from isotherm.pipeline.tier.erasure import SINGLE, ErasureScope, Level
+from isotherm.storage.postgres.forget_objects import Taken
 from isotherm.storage.postgres.interest_mirror import graph_of
 from isotherm.storage.postgres.namespaces import Scope, predicate
 from isotherm.storage.postgres.pool import Connection
@@ -50,11 +51,14 @@ _TAKE_BANK_NAMES = f"""
 UPDATE banks SET tenant = {_NAMELESS}, agent = id::text, forgotten_at = now() WHERE id = ANY(%(ids)s)"""
 
 _BEGIN = """
-INSERT INTO erasures (operation_id, level, scope_sha256, bank_ids, namespace_ids, record_keys, graphs, blobs, counts)
-VALUES (%(operation)s, %(level)s, %(sha256)s, %(banks)s, %(namespaces)s, %(keys)s, %(graphs)s, %(blobs)s, %(counts)s)"""
+INSERT INTO erasures (operation_id, level, scope_sha256, bank_ids, namespace_ids, record_keys, graphs, blobs, counts,
+    objects, object_keys, edges, interests)
+VALUES (%(operation)s, %(level)s, %(sha256)s, %(banks)s, %(namespaces)s, %(keys)s, %(graphs)s, %(blobs)s, %(counts)s,
+    %(objects)s, %(object_keys)s, %(edges)s, %(interests)s)"""
 
 _GET = """
-SELECT operation_id, level, scope_sha256, bank_ids, namespace_ids, record_keys, graphs, blobs, counts, requested_at, finished_at
+SELECT operation_id, level, scope_sha256, bank_ids, namespace_ids, record_keys, graphs, blobs, counts, requested_at, finished_at,
+       objects, object_keys, edges, interests
 FROM erasures WHERE operation_id = %s"""
 
 _COUNT = """
@@ -62,7 +66,7 @@ UPDATE erasures SET counts = counts || (
     SELECT coalesce(jsonb_object_agg(g.kind, coalesce((counts ->> g.kind)::bigint, 0) + g.n::bigint), '{}')
     FROM jsonb_each_text(%(counts)s::jsonb) AS g (kind, n))
 WHERE operation_id = %(operation)s"""
-_FINISH = "UPDATE erasures SET finished_at = coalesce(finished_at, now()) WHERE operation_id = %s"
+_FINISH = "UPDATE erasures SET finished_at = coalesce(finished_at, now()), edges = '[]' WHERE operation_id = %s"
 
 # Runners that write to the graph cannot be rolled back: their end is waited for. An upload has a row of its own.
 _RUNNING = """
@@ -139,7 +143,8 @@ class Erasure:
 
     Args: scope_sha256: hash of the names; graphs: namespaces in the graph; blobs: keys in the blob store, and what keys began
         with, which end with a slash; counts: by kind; finished_at: None until a check
-        found nothing.
+        found nothing; objects, object_keys: single objects by id and by row; edges: what identifies those the graph has
+        to forget with them, until it has; interests: single interests.
     """
 
     operation_id: UUID
@@ -153,6 +158,10 @@ class Erasure:
     counts: dict[str, int]
     requested_at: datetime
     finished_at: datetime | None
+    objects: list[UUID] = field(default_factory=list)
+    object_keys: list[int] = field(default_factory=list)
+    edges: list[list[str]] = field(default_factory=list)
+    interests: list[UUID] = field(default_factory=list)
 
     @property
     def whole_banks(self) -> bool:
@@ -161,8 +170,8 @@ class Erasure:
 
     @property
     def scope(self) -> dict[str, Any]:
-        """Parameters of statements over the scope; a level of records has no namespace to erase."""
-        namespaces = [] if self.level is Level.RECORDS else self.namespace_ids
+        """Parameters of statements over the scope; single things have no namespace to erase."""
+        namespaces = [] if self.level in SINGLE else self.namespace_ids
         return {"namespaces": namespaces, "banks": self.bank_ids, "whole": self.whole_banks}
 
 
@@ -172,7 +181,7 @@ def take_names(conn: Connection, operation_id: UUID, scope: ErasureScope) -> lis
     Returns: the namespaces, by id.
     """
     values = {"operation": operation_id, "tenant": scope.tenant, "agent": scope.agent, "session": scope.session}
-    banks = [int(row[0]) for row in conn.execute(_BANKS, values).fetchall()] if scope.whole_banks else []
+    banks = banks_of(conn, scope) if scope.whole_banks else []
     which, params = _which(scope)
     rows = conn.execute(_NAMESPACES.format(which=which), {**values, **params}).fetchall()
     ids = [int(row[0]) for row in rows]
@@ -191,6 +200,12 @@ def take_names(conn: Connection, operation_id: UUID, scope: ErasureScope) -> lis
     owners = banks or sorted({int(row[1]) for row in rows})
     begin(conn, operation_id, scope, owners, ids, graphs=[*graphs, *nameless], blobs=blobs)
     return ids
+
+
+def banks_of(conn: Connection, scope: ErasureScope) -> list[int]:
+    """Lock the banks of a scope's agents; returns their ids."""
+    values = {"tenant": scope.tenant, "agent": scope.agent}
+    return [int(row[0]) for row in conn.execute(_BANKS, values).fetchall()]
 
 
 def namespaces_of(conn: Connection, scope: ErasureScope, limit: int) -> list[int]:
@@ -212,8 +227,10 @@ def begin(
     graphs: Sequence[UUID] = (),
     blobs: Sequence[str] = (),
     counts: Mapping[str, int] | None = None,
+    taken: Taken | None = None,
 ) -> None:
-    """Note what is to be erased."""
+    """Note what is to be erased. Args: taken: single objects or interests."""
+    single = taken or Taken()
     conn.execute(
         _BEGIN,
         {
@@ -226,6 +243,10 @@ def begin(
             "graphs": list(graphs),
             "blobs": list(blobs),
             "counts": Jsonb(dict(counts or {})),
+            "objects": single.ids,
+            "object_keys": single.keys,
+            "edges": Jsonb(single.edges),
+            "interests": single.interests,
         },
     )
 
@@ -249,8 +270,9 @@ def finish(conn: Connection, erasure: Erasure) -> None:
 
 
 def running_outside(conn: Connection, erasure: Erasure) -> int:
-    """Runners of the scope that are writing to the graph now."""
-    row = conn.execute(_RUNNING, {**erasure.scope, "stages": [BRAIN_MIRROR]}).fetchone()
+    """Runners of the scope, or of where single things were, that are writing to the graph now."""
+    values = {**erasure.scope, "namespaces": erasure.namespace_ids, "stages": [BRAIN_MIRROR]}
+    row = conn.execute(_RUNNING, values).fetchone()
     return int(row[0]) if row else 0
 
 

@@ -15,10 +15,13 @@ _COLUMNS = """
 SELECT c.table_name, array_agg(c.column_name::text) FROM information_schema.columns AS c
 JOIN information_schema.tables AS t USING (table_schema, table_name)
 WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE' AND c.data_type IN ('bigint', 'integer')
-  AND c.column_name IN ('namespace_id', 'bank_id', 'record_key')
+  AND c.column_name IN ('namespace_id', 'bank_id', 'record_key', 'object_key')
 GROUP BY c.table_name ORDER BY c.table_name"""
 
 _OWN = {"namespaces": "id = ANY(%(namespaces)s)", "banks": "%(whole)s AND id = ANY(%(banks)s)"}
+_KEYS = {Level.RECORDS: "record_key", Level.OBJECTS: "object_key"}
+_OF_INTERESTS = {"interest_points": "id = ANY(%(points)s)", "interest_evidence": "point_id = ANY(%(points)s)",
+                 "interest_log": "point_id = ANY(%(points)s)"}  # fmt: skip
 _LIVE_GRAPHS = "SELECT tenant, scope, agent, session, run FROM namespaces WHERE created_at >= %s"
 
 
@@ -27,7 +30,7 @@ def left_in_tables(conn: Connection, erasure: Erasure) -> Mapping[str, int]:
 
     Cost: one look at each table; tables without an index on what is asked are read whole.
     """
-    values = {**erasure.scope, "keys": erasure.record_keys}
+    values = {**erasure.scope, "keys": erasure.record_keys or erasure.object_keys, "points": erasure.interests}
     found: dict[str, int] = {}
     for table, columns in conn.execute(_COLUMNS).fetchall():
         where = _where(erasure, set(columns))
@@ -38,6 +41,10 @@ def left_in_tables(conn: Connection, erasure: Erasure) -> Mapping[str, int]:
         found["operation_steps"] = tier_forget_ledgers.left(
             conn, erasure.namespace_ids, erasure.bank_ids, erasure.record_keys
         )
+    elif erasure.level is Level.OBJECTS:
+        found["brain_objects"] = _count(conn, "brain_objects", "key = ANY(%(keys)s)", values)
+    elif erasure.level is Level.INTERESTS:
+        found |= {table: _count(conn, table, where, values) for table, where in _OF_INTERESTS.items()}
     else:
         found |= {table: _count(conn, table, where, values) for table, where in _OWN.items()}
     return {table: n for table, n in found.items() if n}
@@ -45,10 +52,13 @@ def left_in_tables(conn: Connection, erasure: Erasure) -> Mapping[str, int]:
 
 def _where(erasure: Erasure, columns: set[str]) -> str | None:
     """The predicate for a table with these columns, None when it cannot hold anything of this level."""
-    if erasure.level is Level.RECORDS:
-        if "record_key" not in columns:
+    if erasure.level in _KEYS:
+        key = _KEYS[erasure.level]
+        if key not in columns:
             return None
-        return "record_key = ANY(%(keys)s)" + (" AND bank_id = ANY(%(banks)s)" if "bank_id" in columns else "")
+        return f"{key} = ANY(%(keys)s)" + (" AND bank_id = ANY(%(banks)s)" if "bank_id" in columns else "")
+    if erasure.level is Level.INTERESTS:
+        return None
     if "namespace_id" in columns:
         whole = " OR (%(whole)s AND bank_id = ANY(%(banks)s))" if "bank_id" in columns else ""
         return f"namespace_id = ANY(%(namespaces)s){whole}"

@@ -53,7 +53,7 @@ _MERGES = "DELETE FROM interest_merges WHERE bank_id = ANY(%(banks)s) AND (%(all
 
 _EVIDENCE = "bank_id = ANY(%(banks)s) AND (namespace_id = ANY(%(namespaces)s) OR record_key = ANY(%(keys)s))"
 _POINTS = f"SELECT DISTINCT point_id FROM interest_evidence WHERE {_EVIDENCE} ORDER BY point_id"
-_CONTRADICTIONS = "DELETE FROM interest_contradictions WHERE left_id = ANY(%(points)s) OR right_id = ANY(%(points)s)"
+_CONTRADICTIONS = "DELETE FROM interest_contradictions WHERE (left_id = ANY(%(points)s) OR right_id = ANY(%(points)s))"
 _DROP_EVIDENCE = f"DELETE FROM interest_evidence WHERE {_EVIDENCE}"
 _DROP_POINTS = """
 DELETE FROM interest_points AS p WHERE p.id = ANY(%(points)s)
@@ -132,6 +132,22 @@ def erase(
         "interests": len(gone) + len(silent),
         "interests_retold": len(told) - len(silent),
     }
+
+
+def erase_points(conn: Connection, bank_ids: Sequence[int], points: Sequence[UUID]) -> dict[str, int]:
+    """Erase interests with what was said for them, their history and what contradicts them; returns counts by kind."""
+    values: dict[str, Any] = {"banks": list(bank_ids), "points": list(points)}
+    conn.execute(_HOLD, values)
+    _drop_copies(conn, bank_ids)
+    evidence = conn.execute(
+        "DELETE FROM interest_evidence WHERE bank_id = ANY(%(banks)s) AND point_id = ANY(%(points)s)", values
+    ).rowcount
+    contradictions = conn.execute(f"{_CONTRADICTIONS} AND bank_id = ANY(%(banks)s)", values).rowcount
+    gone = conn.execute(
+        "DELETE FROM interest_points WHERE bank_id = ANY(%(banks)s) AND id = ANY(%(points)s)", values
+    ).rowcount
+    conn.execute(_CHANGED, values)
+    return {"interests": gone, "evidence": evidence, "contradictions": contradictions}
 
 
 def _drop_copies(conn: Connection, bank_ids: Sequence[int]) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat
@@ -17,7 +18,7 @@ from isotherm.storage.postgres.pool import Connection
 
 _RECORDS = """
 SELECT r.key, r.id, n.tenant, n.scope, n.agent, n.session, n.run, r.content, r.summary, r.tier, r.pinned, r.version,
-       r.importance, r.access_count, r.heat_log, r.created_at, r.last_access_at, r.moved_at, r.size_bytes, r.metadata,
+       r.importance, r.access_count, r.heat_log, r.created_at, r.last_access_at, r.moved_at, r.size_bytes, r.metadata::text,
        r.categories, r.content_sha256
 FROM {rows} JOIN namespaces AS n ON n.id = r.namespace_id"""
 
@@ -34,22 +35,89 @@ LEFT JOIN cold_blobs AS o ON o.id = b.blob_id
 WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND r.tier = 1 ORDER BY r.size_bytes DESC, r.id LIMIT 1"""
 
 
+class Row(NamedTuple):
+    """A record as it is read; whoever wants all of it makes a `Record` of it."""
+
+    key: int
+    id: str
+    tenant: str | None
+    scope: str
+    agent: str
+    session: str | None
+    run: str | None
+    content: str | None
+    summary: str | None
+    tier: int
+    pinned: bool
+    version: int
+    importance: float
+    access_count: int
+    heat_log: float | None
+    created_at: datetime
+    last_access_at: datetime
+    moved_at: datetime | None
+    size_bytes: int
+    metadata_json: str
+    categories: list[str]
+    content_sha256: bytes
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """As that of the record, read anew each time: of most rows nobody asks."""
+        found: dict[str, Any] = json.loads(self.metadata_json)
+        return found
+
+    @property
+    def text(self) -> str:
+        """As that of the record."""
+        return self.content if self.content is not None else (self.summary or "")
+
+    def record(self, now: datetime) -> Record:
+        """The record, its heat as of `now`."""
+        return Record(
+            id=self.id,
+            namespace=Namespace(
+                tenant=self.tenant, scope=self.scope, agent=self.agent, session=self.session, run=self.run
+            ),
+            content=self.content,
+            summary=self.summary,
+            tier=Tier.from_rank(self.tier),
+            pinned=self.pinned,
+            version=self.version,
+            importance=self.importance,
+            access_count=self.access_count,
+            heat=heat.heat(self.heat_log, now),
+            created_at=self.created_at,
+            last_access_at=self.last_access_at,
+            moved_at=self.moved_at,
+            size_bytes=self.size_bytes,
+            metadata=self.metadata,
+            categories=tuple(self.categories),
+            content_sha256=self.content_sha256.hex(),
+        )
+
+
 def records(conn: Connection, keys: Sequence[int], scope: Scope, now: datetime) -> dict[int, Record]:
     """Records by row key, read under the scope; heat as of `now`."""
+    return {key: row.record(now) for key, row in read(conn, keys, scope).items()}
+
+
+def read(conn: Connection, keys: Sequence[int], scope: Scope) -> dict[int, Row]:
+    """Rows by their key, read under the scope."""
     within, params = predicate(scope)
     # One by one by their keys, whatever the planner takes the scope for.
     row = f"SELECT * FROM tier_records AS r WHERE r.key = k.key AND {within} LIMIT 1"
     sql = _RECORDS.format(rows=f"unnest(%(keys)s::bigint[]) AS k (key) CROSS JOIN LATERAL ({row}) AS r")
-    rows = conn.execute(sql, {**params, "keys": arrays.bigints(keys)}).fetchall()
-    return {int(row[0]): _record(row, now) for row in rows}
+    rows = conn.execute(sql, {**params, "keys": arrays.bigints(keys)}, binary=True).fetchall()
+    return {row[0]: Row._make(row) for row in rows}
 
 
 def by_id(conn: Connection, namespace: Namespace, ids: Sequence[str], now: datetime) -> dict[str, tuple[int, Record]]:
     """Row key and record by id, within one namespace."""
     within, params = predicate(Scope(namespace=namespace))
     sql = _RECORDS.format(rows="tier_records AS r") + f" WHERE r.id = ANY(%(ids)s) AND {within}"
-    rows = conn.execute(sql, {**params, "ids": list(ids)}).fetchall()
-    return {row[1]: (int(row[0]), _record(row, now)) for row in rows}
+    rows = conn.execute(sql, {**params, "ids": list(ids)}, binary=True).fetchall()
+    return {row[1]: (row[0], Row._make(row).record(now)) for row in rows}
 
 
 def newest_at(conn: Connection, scope: Scope) -> datetime | None:
@@ -118,30 +186,6 @@ def stored(conn: Connection, namespace: Namespace, record_id: str) -> tuple[str 
     within, params = predicate(Scope(namespace=namespace))
     row = conn.execute(_STORED.format(scope=within), {**params, "id": record_id}).fetchone()
     return None if row is None else (row[0], StoredBody(*row[1:]))
-
-
-def _record(row: Sequence[Any], now: datetime) -> Record:
-    (_, record_id, tenant, scope, agent, session, run, content, summary, tier, pinned, version, importance, accesses,
-     heat_log, created, accessed, moved, size, metadata, categories, sha) = row  # fmt: skip
-    return Record(
-        id=record_id,
-        namespace=Namespace(tenant=tenant, scope=scope, agent=agent, session=session, run=run),
-        content=content,
-        summary=summary,
-        tier=Tier.from_rank(tier),
-        pinned=pinned,
-        version=int(version),
-        importance=importance,
-        access_count=int(accesses),
-        heat=heat.heat(heat_log, now),
-        created_at=created,
-        last_access_at=accessed,
-        moved_at=moved,
-        size_bytes=int(size),
-        metadata=metadata,
-        categories=tuple(categories),
-        content_sha256=bytes(sha).hex(),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pgvector import HalfVector
 
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import cold_vectors
@@ -46,7 +47,7 @@ UPDATE tier_records AS r SET vector_state = '{state}' FROM fresh AS f WHERE r.ke
 # meanwhile the signs are enough.
 _STORED = """, stored AS (
     INSERT INTO tier_vectors (record_key, bank_id, namespace_id, model, dim, vector, bits)
-    SELECT key, bank_id, namespace_id, %(model)s, %(dimension)s, CASE WHEN tier > 1 THEN vector::halfvec END,
+    SELECT key, bank_id, namespace_id, %(model)s, %(dimension)s, CASE WHEN tier > 1 THEN vector END,
            CASE WHEN tier = 1 THEN bits::varbit END
     FROM fresh
     ON CONFLICT (record_key) DO UPDATE SET model = excluded.model, dim = excluded.dim, vector = excluded.vector,
@@ -54,7 +55,7 @@ _STORED = """, stored AS (
 )"""
 
 _WRITE = _SAME_TEXT.format(
-    vectors=", %(vectors)s::text[], %(bits)s::text[]",
+    vectors=", %(vectors)b::halfvec[], %(bits)s::text[]",
     vector=", vector, bits",
     column=", g.vector, g.bits",
     stored=_STORED,
@@ -217,7 +218,7 @@ def write(conn: Connection, model: str, found: Sequence[Unembedded], vectors: ND
     """
     values = {
         **_same_text(found),
-        "vectors": [_literal(vector) for vector in vectors],
+        "vectors": [HalfVector(vector) for vector in vectors],
         "bits": cold_vectors.signs_of(vectors),
         "dimension": vectors.shape[1],
         "model": model,

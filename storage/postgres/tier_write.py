@@ -213,6 +213,7 @@ def columns(rows: Sequence[Placed]) -> dict[str, Column]:
     unique = list({(p.place.namespace_id, p.record.id): p for p in rows}.values())
     records = [p.record for p in unique]
     contents = [r.content.encode() for r in records]
+    weights, moments = [r.importance or 0.0 for r in records], [r.created_at for r in records]
     return {
         "spaces": arrays.bigints([p.place.namespace_id for p in unique]),
         "banks": arrays.bigints([p.place.bank_id for p in unique]),
@@ -222,11 +223,11 @@ def columns(rows: Sequence[Placed]) -> dict[str, Column]:
         "roles": arrays.texts([r.role for r in records]),
         "tags": arrays.texts([_array(r.categories) if r.categories else None for r in records]),
         "meta": arrays.texts([_json(r.metadata) if r.metadata else None for r in records]),
-        "weights": arrays.floats([r.importance or 0.0 for r in records]),
+        "weights": arrays.floats(weights),
         "tiers": arrays.smallints([r.tier.rank for r in records]),
         "pins": arrays.booleans([r.pinned for r in records]),
-        "values": arrays.floats([heat.value_log(r.importance or 0.0, r.created_at) for r in records]),
-        "created": arrays.moments([r.created_at for r in records]),
+        "values": arrays.floats(heat.value_logs(weights, moments)),
+        "created": arrays.moments(moments),
         "sizes": arrays.integers([len(content) for content in contents]),
     }
 

@@ -26,10 +26,12 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.storage.brain_expand import Expanded, Related
 from isotherm.tasks import produce_brain, producers
+from isotherm.tasks.commands import inputs
 from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
     clip,
+    counted,
     err,
     errors_as_sentences,
     out,
@@ -43,7 +45,6 @@ Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer
 
 _LINES = {".jsonl", ".ndjson"}
 _BATCH = 500
-_FILE_LIMIT = 64 * 1024 * 1024
 _WAIT_S = 120.0
 _SHOWN_BAD = 20
 
@@ -96,10 +97,7 @@ def put(
 
 
 def _put_document(namespace: Namespace, file: Path, kind: str, title: str | None, done: Done) -> None:
-    raw = file.read_bytes()
-    if len(raw) > _FILE_LIMIT:
-        raise RejectedError(f"{file.name}: {len(raw)} bytes, the limit is {_FILE_LIMIT}")
-    objects = objects_of(namespace, read_document(namespace, file, raw, kind, title))
+    objects = objects_of(namespace, read_document(namespace, file, inputs.bytes_of(file), kind, title))
     if len(objects) > produce_brain.MAX_BATCH:
         raise RejectedError(
             f"{file.name}: {len(objects)} parts, the limit is {produce_brain.MAX_BATCH}; split the file"
@@ -126,8 +124,8 @@ def put_lines(namespace: Namespace, file: Path, kind: str, done: Done) -> None:
     """Whole objects first, then parts, then links: each may stand in the file before what it needs."""
     objects: list[NewObject] = []
     links: list[NewLink] = []
-    with file.open("rb") as lines:
-        for line in object_lines.parse(lines, namespace, kind):
+    with file.open("rb") as source:
+        for line in object_lines.parse(inputs.lines(source, object_lines.LINE_LIMIT), namespace, kind):
             if isinstance(line, BadLine):
                 done.bad.append((file.name, line.number, line.reason))
             elif isinstance(line.value, NewLink):
@@ -194,7 +192,7 @@ def tell_put(done: Done, left: int, *, as_json: bool) -> None:
         )
     else:
         out.print(
-            f"{len(done.documents)} objects with {done.parts} parts, {done.links} links: "
+            f"{counted(len(done.documents), 'object')} with {counted(done.parts, 'part')}, {counted(done.links, 'link')}: "
             f"{done.written} new or changed, {done.removed} taken out"
         )
         for document_id in done.documents[:_SHOWN_BAD]:
@@ -203,7 +201,9 @@ def tell_put(done: Done, left: int, *, as_json: bool) -> None:
             rows = [(escape(file), n, escape(why)) for file, n, why in done.bad[:_SHOWN_BAD]]
             out.print(table("Lines left out", ("file", "line", "reason"), rows, right=(1,)))
     if left:
-        err.print(f"[yellow]{left} operations still wait: does a worker run? see `isotherm doctor`[/yellow]")
+        err.print(
+            f"[yellow]{counted(left, 'operation')} still not ended: does a worker run? see `isotherm doctor`[/yellow]"
+        )
         raise SystemExit(int(Exit.UNAVAILABLE))
     if done.bad:
         raise SystemExit(int(Exit.REFUSED))
@@ -219,13 +219,16 @@ def search(
     graph: Annotated[
         bool | None, typer.Option("--graph/--no-graph", help="Walk over edges from what is found and named, too.")
     ] = None,
+    newest: Annotated[
+        bool, typer.Option("--newest/--no-newest", help="What is newer comes before what it renews.")
+    ] = True,
     as_json: JsonFlag = False,
 ) -> None:
     """Search the knowledge base by words and by meaning; a part stands for its document and is shown as evidence."""
     with errors_as_sentences():
         storage.open(ready())
         namespace = produce_brain.knowledge(agent, tenant=tenant)
-        answer = produce_brain.search(namespace, query, limit=limit, kinds=kind or (), graph=graph)
+        answer = produce_brain.search(namespace, query, limit=limit, kinds=kind or (), graph=graph, newest_first=newest)
         if as_json:
             print_json({"namespace": namespace_uuid(namespace), **answer_json(answer)})
         else:
@@ -253,6 +256,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "revision": found.revision,
         "updated_at": found.updated_at,
         "score": result.score,
+        "renewed_by": result.renewed_by,
         "legs": {
             name: {"score": share.score, "rank": share.rank, "added": share.added}
             for name, share in result.shares.items()
@@ -278,10 +282,12 @@ def show_answer(query: str, answer: Answer) -> None:
         for each in result.evidence:
             head = f"[dim]{clip(each.title, 60)}:[/dim] " if each.title else ""
             out.print(Padding(head + clip(each.snippet, 200), (0, 0, 0, 9)), highlight=False)
+        if result.renewed_by is not None:
+            out.print(f"         [dim]newer: {result.renewed_by}[/dim]", highlight=False)
     if answer.walked is not None:
         told = answer.walked
         more = ", cut short" if told.truncated else ""
-        out.print(f"  [dim]walked over {told.edges} edges of {told.expanded} objects{more}[/dim]")
+        out.print(f"  [dim]walked over {counted(told.edges, 'edge')} of {counted(told.expanded, 'object')}{more}[/dim]")
     if not answer.results:
         out.print("  nothing found")
     _warn(answer.degraded, truncated=answer.truncated)

@@ -20,6 +20,7 @@ from isotherm.pipeline.brain.kinds import KindSpec
 from isotherm.pipeline.brain.objects import Object, namespace_uuid
 from isotherm.tasks import produce_brain
 from isotherm.tasks.commands.brain import Agent, Tenant, answer_json, show_answer
+from isotherm.tasks.commands.inputs import bytes_of, json_of
 from isotherm.tasks.commands.output import JsonFlag, clip, err, errors_as_sentences, out, print_json, ready, table
 
 _OPERATORS = ("<=", ">=", "<", ">", "=")
@@ -126,16 +127,16 @@ def links(
             (clip(hit.source.title or "-", 40), escape(hit.edge.key.label), clip(hit.target.title or "-", 40),
              clip(hit.edge.meta.note, 80)) for hit in found.links
         ]  # fmt: skip
+        if not rows:
+            out.print("no such links are found")
+            return
         out.print(table("Links", ("from", "label", "to", "note"), rows))
         if found.truncated:
             err.print("[yellow]truncated: there are more, see --limit[/yellow]")
 
 
 def _kinds_of(file: Path) -> list[KindSpec]:
-    try:
-        read = json.loads(file.read_bytes())
-    except ValueError:
-        raise KindError(f"{file.name}: not JSON") from None
+    read = json_of(bytes_of(file), file.name)
     if not isinstance(read, list) or not all(isinstance(each, dict) for each in read):
         raise KindError(f"{file.name}: a list of kinds is needed")
     return [KindSpec.of_json(each) for each in read]
@@ -171,6 +172,8 @@ def _typed(value: str) -> Any:  # noqa: ANN401 - any JSON value
         return json.loads(value)
     except ValueError:
         return value
+    except RecursionError:
+        raise InvalidError("--where: a value is nested too deeply") from None
 
 
 def _uuid(text: str) -> UUID:

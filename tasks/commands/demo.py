@@ -25,7 +25,7 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import Settings, settings
 from isotherm.tasks import produce_brain, produce_interest, producers
 from isotherm.tasks.commands import brain, ingest, interest, memory, ops, servers, tiers
-from isotherm.tasks.commands.output import Exit, err, errors_as_sentences, out, size
+from isotherm.tasks.commands.output import Exit, counted, err, errors_as_sentences, out, size
 from isotherm.tasks.processes import Processes
 
 # Small enough that a sample of eight conversations fills all three tiers; ages are off, so that every day shows the same.
@@ -211,5 +211,5 @@ def _account(seconds: float) -> None:
         )
     )
     if bad := sum(count for _, state, count in totals if state not in {"done", "accepted", "running"}):
-        err.print(f"[red]{bad} operations did not end done[/red]")
+        err.print(f"[red]{counted(bad, 'operation')} did not end done[/red]")
         raise SystemExit(int(Exit.UNHEALTHY))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,8 +21,19 @@ from isotherm.storage.postgres.tier_forget import Erasure
 from isotherm.storage.redis import client as redis_client
 from isotherm.storage.settings import Settings, settings
 from isotherm.tasks import broker
+from isotherm.tasks.commands.inputs import bytes_of, json_of
 from isotherm.tasks.commands.ops import parse_id
-from isotherm.tasks.commands.output import Exit, JsonFlag, errors_as_sentences, out, print_json, ready, span, table
+from isotherm.tasks.commands.output import (
+    Exit,
+    JsonFlag,
+    counted,
+    errors_as_sentences,
+    out,
+    print_json,
+    ready,
+    span,
+    table,
+)
 from isotherm.tasks.processes import Processes
 
 # A due message this old means that no relay runs: beat or every maintenance worker is away.
@@ -130,13 +140,17 @@ def _clocks() -> Iterator[Finding]:
     yield Finding("clocks", not far, f"against this machine: {text}", remedy)
 
 
+def _waiting(steps: int) -> str:
+    return f"{counted(steps, 'step')} {'waits' if steps == 1 else 'wait'}"
+
+
 def _queues() -> Iterator[Finding]:
     with connection() as conn:
         backlog = {b.queue: b for b in operations.backlog(conn)}
     consumers = broker.consumers()
     for queue in stages.Queue:
         listening, work = consumers.get(queue.value, []), backlog.get(queue.value)
-        waiting = f"{work.steps} steps wait, the oldest for {span(work.oldest_s)}" if work else "no work waits"
+        waiting = f"{_waiting(work.steps)}, the oldest for {span(work.oldest_s)}" if work else "no work waits"
         if queue is stages.Queue.MAINTENANCE:
             waiting = "ticks of beat"
         if not listening:
@@ -146,7 +160,7 @@ def _queues() -> Iterator[Finding]:
             continue
         stuck = work is not None and work.oldest_s > _STUCK_S and not work.running
         remedy = "nobody takes it: look at the workers' logs, restart them" if stuck else ""
-        yield Finding(f"queue {queue.value}", not stuck, f"{len(listening)} consumers; {waiting}", remedy)
+        yield Finding(f"queue {queue.value}", not stuck, f"{counted(len(listening), 'consumer')}; {waiting}", remedy)
 
 
 def _work() -> Iterator[Finding]:
@@ -155,14 +169,14 @@ def _work() -> Iterator[Finding]:
         partial = sum(count for _, name, count in operations.counts(conn) if name == "partial")
         ended = health.ended_badly(conn)
     late = oldest > _RELAY_LATE_S
-    text = f"{messages} messages are due, the oldest for {span(oldest)}" if messages else "nothing is due"
+    text = f"{counted(messages, 'message')} due, the oldest for {span(oldest)}" if messages else "nothing is due"
     remedy = "start beat and a worker with --queues maintenance, or isotherm up" if late else ""
     yield Finding("outbox", not late, text, remedy)
     if not ended:
         more = f"; {partial} partial" if partial else ""
         yield Finding("operations", not partial, f"none ended failed or dead{more}")
     for e in ended:
-        text = f"{e.operations} operations {e.state} at {e.stage}: {e.reason}"
+        text = f"{counted(e.operations, 'operation')} {e.state} at {e.stage}: {e.reason}"
         yield Finding("operations", False, text, f"isotherm ops show {e.example}; then isotherm ops retry or cancel")
 
 
@@ -196,10 +210,7 @@ def _erased(wanted: str) -> Finding:
 def _receipt(wanted: str) -> Erasure:
     path = Path(wanted)
     if path.is_file():
-        try:
-            return erasure_check.of_receipt(json.loads(path.read_text(encoding="utf-8")))
-        except ValueError:
-            raise RejectedError("this file is no JSON") from None
+        return erasure_check.of_receipt(json_of(bytes_of(path), "the receipt"))
     known = erasure_check.known(parse_id(wanted))
     if known is None:
         raise RejectedError("this database knows of no such erasure; give the file of its receipt")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +15,20 @@ from isotherm.pipeline.tier.records import Record
 from isotherm.storage.explain import Explanation, Rating
 from isotherm.storage.postgres.tier_edit import Pinned
 from isotherm.tasks import producers
+from isotherm.tasks.commands.inputs import json_of, text_or_input
 from isotherm.tasks.commands.memory import Agent, Session, Tenant, end_with, tier_name, wait_for
-from isotherm.tasks.commands.output import JsonFlag, age, clip, errors_as_sentences, out, print_json, ready, size, table
+from isotherm.tasks.commands.output import (
+    JsonFlag,
+    age,
+    clip,
+    counted,
+    errors_as_sentences,
+    out,
+    print_json,
+    ready,
+    size,
+    table,
+)
 
 RecordId = Annotated[str, typer.Argument(metavar="ID", help="Id of a record.")]
 RecordIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of records.")]
@@ -42,7 +53,7 @@ def get(
         pinned = ", pinned" if record.pinned else ""
         out.print(
             f"{tier_name(record.tier)}{pinned}, version {record.version}, {size(record.size_bytes)}, importance "
-            f"{record.importance:.2f}, {record.access_count} accesses, {record.created_at:%Y-%m-%d %H:%M} UTC"
+            f"{record.importance:.2f}, {counted(record.access_count, 'access', 'accesses')}, {record.created_at:%Y-%m-%d %H:%M} UTC"
         )
         out.print(escape(record.text), soft_wrap=True, highlight=False)
 
@@ -90,7 +101,7 @@ def update(
         done = producers.update(
             Namespace.of(agent, session, tenant=tenant),
             record_id,
-            content=sys.stdin.read() if content == "-" else content,
+            content=None if content is None else text_or_input(content),
             importance=importance,
             metadata=None if metadata is None else _object(metadata),
             expected_version=version,
@@ -106,10 +117,7 @@ def update(
 
 
 def _object(text: str) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
+    found = json_of(text, "metadata")
     if not isinstance(found, dict):
         raise RejectedError("metadata: a JSON object is needed")
     return found
@@ -153,8 +161,8 @@ def _tell_pinned(verb: str, done: Pinned, *, wait: bool, as_json: bool) -> None:
     if as_json:
         print_json({"operation": done.operation_id, verb: done.records, "restored_from_cold": done.restoring})
     else:
-        more = f", {done.restoring} of them come back from cold" if done.restoring else ""
-        out.print(f"{done.records} records {verb}{more}")
+        more = f", {done.restoring} of them back from cold" if done.restoring else ""
+        out.print(f"{counted(done.records, 'record')} {verb}{more}")
     end_with(ended)
 
 
@@ -204,7 +212,11 @@ def _parts(rating: Rating) -> dict[str, Any]:
 
 def _show_explained(told: Explanation) -> None:
     record = told.record
-    out.print(f"{tier_name(record.tier)}  {escape(record.id)}  [dim]{clip(record.text, 80)}[/dim]", highlight=False)
+    out.print(
+        f"{tier_name(record.tier)}  {escape(record.id)}  [dim]{clip(record.text, 80)}[/dim]",
+        highlight=False,
+        soft_wrap=True,
+    )
     for line in _sentences(told):
         out.print(f"  {line}", soft_wrap=True)
     if told.moves:
@@ -216,12 +228,12 @@ def _sentences(told: Explanation) -> list[str]:
     record, move = told.record, told.next_move
     capacity = "no limit" if told.capacity is None else f"a limit of {told.capacity}"
     lines = [
-        f"{told.weaker} records of its tier would leave before it; the tier has {capacity}",
-        f"accessed {record.access_count} times, last {age(record.last_access_at)} ago; heat {record.heat:.2f}"
+        f"{counted(told.weaker, 'record')} of its tier would leave before it; the tier has {capacity}",
+        f"{_accesses(record)}; heat {record.heat:.2f}"
         + (f", lifted from {told.needs_heat}" if told.needs_heat else ""),
     ]
     lines += ["pinned: passes leave it alone"] if record.pinned else []
-    lines += [f"leaves its tier at {told.leaves_at:%Y-%m-%d %H:%M} UTC unless accessed"] if told.leaves_at else []
+    lines += [_leaving(told.leaves_at)] if told.leaves_at else []
     lines += [f"no pass moves it back before {told.held_until:%Y-%m-%d %H:%M} UTC"] if told.held_until else []
     lines += [f"set aside: {escape(told.set_aside)}"] if told.set_aside else []
     if move is None:
@@ -230,6 +242,18 @@ def _sentences(told: Explanation) -> list[str]:
         target = tier_name(move.target) if move.target else "out: evicted"
         lines.append(f"the next pass moves it to {target}, because of {move.reason.value}")
     return lines + _rated(told.rating)
+
+
+def _accesses(record: Record) -> str:
+    if not record.access_count:
+        return f"not accessed since {record.last_access_at:%Y-%m-%d %H:%M} UTC"
+    return f"accessed {counted(record.access_count, 'time')}, last {age(record.last_access_at)} ago"
+
+
+def _leaving(moment: datetime) -> str:
+    if moment <= datetime.now(UTC):
+        return f"old enough to leave its tier since {moment:%Y-%m-%d %H:%M} UTC"
+    return f"leaves its tier at {moment:%Y-%m-%d %H:%M} UTC unless accessed"
 
 
 def _rated(rating: Rating | None) -> list[str]:

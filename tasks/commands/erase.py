@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 from rich.markup import escape
@@ -11,12 +12,23 @@ from rich.markup import escape
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
-from isotherm.storage.forget import Receipt
-from isotherm.tasks import producers
+from isotherm.storage.forget import Receipt, Rewritten
+from isotherm.tasks import produce_brain, producers
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.commands.memory import Session, Tenant, end_with, wait_for
 from isotherm.tasks.commands.ops import OperationId, parse_id
-from isotherm.tasks.commands.output import Exit, JsonFlag, errors_as_sentences, fail, out, print_json, ready, table
+from isotherm.tasks.commands.output import (
+    Exit,
+    JsonFlag,
+    counted,
+    err,
+    errors_as_sentences,
+    fail,
+    out,
+    print_json,
+    ready,
+    table,
+)
 
 _WAIT_S = 600.0
 
@@ -24,11 +36,18 @@ Wanted = tuple[str, Callable[[], Accepted]]
 
 
 def forget(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of records of one session.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of records of one session.")] = None,
     *,
     agent: Annotated[str | None, typer.Option("--agent", "-a", help="Whose memory.")] = None,
     session: Session = None,
     tenant: Tenant = None,
+    objects: Annotated[
+        list[str] | None,
+        typer.Option("--object", "-o", metavar="ID", help="An object of its knowledge, with its parts."),
+    ] = None,
+    interests: Annotated[
+        list[str] | None, typer.Option("--interest", "-i", metavar="ID", help="An interest of this agent.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     wait: Annotated[bool, typer.Option(help="Wait until a look everywhere finds nothing more.")] = True,
     vacuum: Annotated[
@@ -36,14 +55,19 @@ def forget(
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Forget records, a session (--agent --session), an agent (--agent) or a tenant (--tenant alone), for good.
+    """Forget records, objects or interests by id, a session (--agent --session), an agent (--agent) or a tenant, for good.
+
+    A tenant is named by --tenant alone.
 
     There is no way back. The receipt holds ids and counts; exit code 4 when something is left.
     """
     with errors_as_sentences():
         if vacuum and not wait:
             raise RejectedError("--vacuum needs the end of the erasure: leave out --no-wait")
-        named, call = _wanted(ids or [], agent, session, tenant)
+        if objects or interests:
+            named, call = _single(ids or [], objects or [], interests or [], agent, session, tenant)
+        else:
+            named, call = _wanted(ids or [], agent, session, tenant)
         storage.open(ready())
         if not yes and not typer.confirm(f"Forget {named}, for good?", err=True):
             fail("nothing was forgotten", Exit.REFUSED)
@@ -53,7 +77,29 @@ def forget(
         _tell(receipt, as_json=as_json)
         end_with(ended)
         if vacuum:
-            producers.rewrite_files()
+            _tell_files(producers.rewrite_files())
+
+
+def _single(
+    ids: list[str], objects: list[str], interests: list[str], agent: str | None, session: str | None, tenant: str | None
+) -> Wanted:
+    """Objects or interests, which belong to an agent and no session."""
+    if agent is None or session is not None or bool(ids) + bool(objects) + bool(interests) > 1:
+        raise RejectedError("name the agent with --agent, no session, and either records, objects or interests")
+    of = f"of agent {agent}" + (f" of tenant {tenant}" if tenant else "")
+    wanted = [_uuid(one) for one in objects or interests]
+    if objects:
+        namespace = produce_brain.knowledge(agent, tenant=tenant)
+        return f"{len(wanted)} objects {of}", lambda: producers.forget_objects(namespace, wanted)
+    bank = Bank(tenant, agent)
+    return f"{len(wanted)} interests {of}", lambda: producers.forget_interests(bank, wanted)
+
+
+def _uuid(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise RejectedError("an id of an object or an interest is a UUID") from None
 
 
 def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str | None) -> Wanted:
@@ -66,7 +112,7 @@ def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str 
         return f"all agents{of}", lambda: producers.forget_tenant(owner)
     namespace = Namespace.of(agent, session, tenant=tenant)
     if ids:
-        return f"{len(ids)} records of agent {agent}{of}", lambda: producers.forget(namespace, ids)
+        return f"{counted(len(ids), 'record')} of agent {agent}{of}", lambda: producers.forget(namespace, ids)
     bank = Bank(tenant, agent)
     if session is not None:
         return f"session {session} of agent {agent}{of}", lambda: producers.forget_session(bank, session)
@@ -84,12 +130,26 @@ def forgotten(operation_id: OperationId, *, as_json: JsonFlag = False) -> None:
             raise SystemExit(int(Exit.UNHEALTHY))
 
 
+def _tell_files(written: Rewritten) -> None:
+    if not written.statistics:
+        err.print(
+            "samples of the planner may hold erased values: run --vacuum as a superuser, or as the database's owner"
+        )
+    if not written.log:
+        err.print("the write-ahead log was left as it is: the role may not switch it, or something keeps writing to it")
+    if not (written.statistics and written.log):
+        raise SystemExit(int(Exit.UNHEALTHY))
+
+
 def _tell(receipt: Receipt, *, as_json: bool) -> None:
     if as_json:
         print_json(_json(receipt))
         return
     rows = [(escape(kind.replace("_", " ")), str(n)) for kind, n in receipt.counts.items()]
-    out.print(table(f"Forgotten: {receipt.level.value}", ("what", "how many"), rows, right=(1,)))
+    if rows:
+        out.print(table(f"Forgotten: {receipt.level.value}", ("what", "how many"), rows, right=(1,), whole=(0, 1)))
+    else:
+        out.print("nothing was there")
     out.print(f"scope {receipt.scope_sha256[:16]}…, operation {receipt.operation_id}")
     if receipt.left:
         found = ", ".join(f"{n} in {escape(where)}" for where, n in sorted(receipt.left.items()))

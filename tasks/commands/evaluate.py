@@ -18,8 +18,22 @@ from isotherm.pipeline.evaluation import CUTS, Answered, Measured, Question
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.answers import Recalled
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.storage.postgres import tier_list
+from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import produce_brain, producers
-from isotherm.tasks.commands.output import JsonFlag, clip, err, errors_as_sentences, out, print_json, ready, table
+from isotherm.tasks.commands.inputs import bytes_of
+from isotherm.tasks.commands.output import (
+    JsonFlag,
+    clip,
+    counted,
+    err,
+    errors_as_sentences,
+    out,
+    print_json,
+    ready,
+    table,
+)
 
 _DEPTH = 50
 _BAR = 40
@@ -50,17 +64,25 @@ def evaluate(
         answered, took = _asked(questions, agent, tenant)
         ways = evaluation.ways_of(answered)
         measured = {way: evaluation.measure(answered, way) for way in ways}
+        unknown = [(each.question, name) for each in answered for name in _unknown(each, agent, tenant)]
         if as_json:
-            print_json(_json(answered, measured, took))
+            named = [{"line": question.line, "expected": name} for question, name in unknown]
+            print_json({**_json(answered, measured, took), "unknown": named})
             return
         _show(measured, took, len(questions))
         if misses:
             _show_misses(answered, ways)
+        if unknown:
+            lines = ", ".join(str(line) for line in dict.fromkeys(question.line for question, _ in unknown))
+            err.print(
+                f"[yellow]{counted(len(unknown), 'expected name')} not in what was asked, line {lines}[/yellow]",
+                soft_wrap=True,
+            )
 
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text(encoding="utf-8-sig").splitlines()
+        return bytes_of(file).decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise RejectedError(f"{file.name}: not UTF-8") from None
 
@@ -69,10 +91,11 @@ def _asked(
     questions: Sequence[Question], agent: str, tenant: str | None
 ) -> tuple[list[Answered], dict[str, list[float]]]:
     answered, took = [], defaultdict[str, list[float]](list)
-    with Progress(console=err, transient=True) as progress:
+    with Progress(console=err, transient=True, disable=not err.is_terminal) as progress:
         for question in progress.track(questions, description="asking"):
-            is_record = question.kb is None and question.agent is not None
-            found = _of_records(question, took) if is_record else _of_knowledge(question, agent, tenant, took)
+            found = (
+                _of_records(question, took) if _is_record(question) else _of_knowledge(question, agent, tenant, took)
+            )
             answered.append(Answered(question, found))
     return answered, took
 
@@ -103,6 +126,31 @@ def _of_records(question: Question, took: dict[str, list[float]]) -> Found:
     return {way: [_names(item) for item in sorted(answer.items, key=part, reverse=True)] for way, part in parts.items()}
 
 
+def _unknown(answered: Answered, agent: str, tenant: str | None) -> list[str]:
+    """What is expected of a question but does not exist where it was asked: no way could have found it."""
+    question = answered.question
+    found = {name for results in answered.found.values() for names in results for name in names}
+    exists = _record_exists if _is_record(question) else _object_exists
+    return [name for name in sorted(question.expected - found) if not exists(question, name, agent, tenant)]
+
+
+def _record_exists(question: Question, name: str, _agent: str, _tenant: str | None) -> bool:
+    namespace = Namespace.of(question.agent or "", question.session, tenant=question.tenant)
+    scope = Scope(bank=namespace.bank) if question.session is None else Scope(namespace=namespace)
+    with connection() as conn:
+        return tier_list.standing(conn, scope, name) is not None
+
+
+def _object_exists(question: Question, name: str, agent: str, tenant: str | None) -> bool:
+    namespace = produce_brain.knowledge(question.kb or agent, tenant=question.tenant or tenant)
+    answer = storage.open().brain.find_exact(namespace, name, limit=_SHOWN)
+    return any(name in {str(each.object.id), each.object.title} for each in answer.results)
+
+
+def _is_record(question: Question) -> bool:
+    return question.kb is None and question.agent is not None
+
+
 def _names(item: Recalled) -> frozenset[str]:
     return frozenset({item.record.id})
 
@@ -113,7 +161,7 @@ def _show(measured: dict[str, Measured], took: dict[str, list[float]], count: in
          _milliseconds(took.get(way))) for way, one in measured.items()
     ]  # fmt: skip
     columns = ("", *(f"recall@{cut}" for cut in CUTS), f"all in {CUTS[-1]}", "MRR", "ms")
-    out.print(table(f"{count} questions", columns, rows, right=range(1, len(columns))))
+    out.print(table(counted(count, "question"), columns, rows, right=range(1, len(columns))))
     cut = CUTS[-1]
     best = max(one.recall[cut] for one in measured.values())
     wide = max(map(len, measured))

@@ -23,7 +23,17 @@ from isotherm.storage.postgres.interest_mirror import Place
 from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import produce_brain
 from isotherm.tasks.commands.ingest import progress
-from isotherm.tasks.commands.output import Exit, JsonFlag, age, errors_as_sentences, out, print_json, ready, table
+from isotherm.tasks.commands.output import (
+    Exit,
+    JsonFlag,
+    age,
+    counted,
+    errors_as_sentences,
+    out,
+    print_json,
+    ready,
+    table,
+)
 
 app = typer.Typer(help="The graph of knowledge: status, drift, rebuild.", no_args_is_help=True)
 
@@ -69,7 +79,7 @@ def status(*, as_json: JsonFlag = False) -> None:
             ]  # fmt: skip
             print_json({"graph": chosen.graph, "waiting": waiting, "namespaces": found, "interests": interests})
             return
-        out.print(f"graph: {chosen.graph}; {waiting} writes wait for it")
+        out.print(f"graph: {chosen.graph}; {counted(waiting, 'write')} {'waits' if waiting == 1 else 'wait'} for it")
         rows = [
             (place.name.agent, place.name.tenant or "-", nodes, edges,
              "never" if place.checked_at is None else age(place.checked_at), place.nodes + place.edges, "knowledge")

@@ -24,7 +24,8 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import produce_brain, produce_import
 from isotherm.tasks.commands.brain import read_document
 from isotherm.tasks.commands.ingest import progress, somebody_works
-from isotherm.tasks.commands.output import Exit, err, errors_as_sentences, out, print_json, ready, table
+from isotherm.tasks.commands.inputs import bytes_of
+from isotherm.tasks.commands.output import Exit, counted, err, errors_as_sentences, out, print_json, ready, table
 
 _FILE_LIMIT = 32 * 1024 * 1024
 _LOOK_S = 0.2
@@ -114,9 +115,7 @@ def _read(namespace: Namespace, root: Path, file: Path, kind: str, done: _Taken)
 
 
 def _raw(file: Path) -> bytes:
-    if file.stat().st_size > _FILE_LIMIT:
-        raise RejectedError(f"more than {_FILE_LIMIT} bytes")
-    raw = file.read_bytes()
+    raw = bytes_of(file, _FILE_LIMIT)
     raw.decode("utf-8-sig")
     if b"\0" in raw:
         raise RejectedError("not a text")
@@ -177,14 +176,16 @@ def _tell(done: _Taken, *, as_json: bool) -> None:
         )
     else:
         out.print(
-            f"{done.files} files with {done.parts} parts: {done.written} objects and parts new or changed, "
+            f"{counted(done.files, 'file')} with {counted(done.parts, 'part')}: {done.written} objects and parts new or changed, "
             f"{done.removed} taken out"
         )
         if done.bad:
             rows = [(escape(name), escape(why)) for name, why in done.bad[:_SHOWN]]
             out.print(table(f"Files left out: {len(done.bad)}", ("file", "reason"), rows))
     if done.waiting:
-        err.print(f"[yellow]{done.waiting} steps wait: no worker listens; `isotherm up` starts some[/yellow]")
+        err.print(
+            f"[yellow]{counted(done.waiting, 'step')} not ended: no worker listens; `isotherm up` starts some[/yellow]"
+        )
         raise SystemExit(int(Exit.UNAVAILABLE))
     if done.bad:
         raise SystemExit(int(Exit.REFUSED))

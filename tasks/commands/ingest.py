@@ -24,9 +24,11 @@ from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import settings
 from isotherm.tasks import broker, produce_interest, producers
+from isotherm.tasks.commands.inputs import lines
 from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
+    counted,
     err,
     errors_as_sentences,
     out,
@@ -199,20 +201,11 @@ def _parsed(source: BinaryIO) -> Iterator[TranscriptLine | BadLine]:
     head = source.read(_HEAD_BYTES)
     source.seek(0)
     if transcript.detect(head) == "lines":
-        return transcript.parse_lines(lines(source))
+        return transcript.parse_lines(lines(source, transcript.LINE_LIMIT))
     data = source.read(_DOCUMENT_LIMIT + 1)
     if len(data) > _DOCUMENT_LIMIT:
         raise RejectedError(f"a JSON document of more than {_DOCUMENT_LIMIT} bytes; write it as JSON Lines")
     return transcript.parse_document(data)
-
-
-def lines(source: BinaryIO, most: int = transcript.LINE_LIMIT) -> Iterator[bytes]:
-    """Lines of a file; of one beyond the limit only so much as shows that it is, so that memory stays flat."""
-    limit = most + 1
-    while line := source.readline(limit):
-        yield line
-        while len(line) == limit and not line.endswith(b"\n"):
-            line = source.readline(limit)
 
 
 def set_aside(done: SetAside, folder: Path, file: Path, line: BadLine) -> None:
@@ -260,6 +253,7 @@ def progress() -> Progress:
     return Progress(
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
         TextColumn("{task.fields[unit]}"), TimeElapsedColumn(), console=err, transient=True,
+        disable=not err.is_terminal,
     )  # fmt: skip
 
 
@@ -278,10 +272,11 @@ def tell(done: Ingested, left: int, *, as_json: bool = False) -> None:
         )
         return
     known = done.read - done.written
-    out.print(f"{done.read} messages read: {done.written} new or changed, {known} known already")
+    out.print(f"{counted(done.read, 'message')} read: {done.written} new or changed, {known} known already")
     if left:
         out.print(
-            f"[yellow]{left} operations wait: no worker listens to queues db and llm; `isotherm up` starts some[/yellow]"
+            f"[yellow]{counted(left, 'operation')} not ended: no worker listens to queues db and llm; "
+            "`isotherm up` starts some[/yellow]"
         )
     tell_bad(done)
 

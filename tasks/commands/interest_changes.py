@@ -5,6 +5,7 @@ Without the name of one of these they list, so that `isotherm interests "sports 
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -132,13 +133,17 @@ def show_context(
     after: After = None,
     before: Before = None,
     days: Days = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Print what is known of a question as a block for an agent's prompt."""
     with errors_as_sentences():
         ready()
         span = span_of(after, before, days)
         found = produce_interest.interest_context(bank_of(agent, tenant), query, budget=budget, limit=limit, span=span)
-        typer.echo(found.text)
+        if as_json:
+            print_json(asdict(found))
+        else:
+            typer.echo(found.text)
 
 
 @contradictions.command("show")
@@ -168,6 +173,7 @@ def resolve(
     keep: Annotated[
         UUID | None, typer.Option(help="The interest that counts from now on; without it the one that counts now.")
     ] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Settle a contradiction; both interests stay."""
     with errors_as_sentences():
@@ -178,7 +184,7 @@ def resolve(
             raise typer.BadParameter(f"{keep} is no side of it", param_hint="--keep")
         side = None if keep is None else sides[keep]
         fresh = produce_interest.resolve_contradiction(bank, contradiction_id, side=side)
-        out.print("resolved" if fresh else "resolved before")
+        _tell_settled(contradiction_id, "resolved", "resolved" if fresh else "resolved before", as_json=as_json)
 
 
 @contradictions.command("reopen")
@@ -187,12 +193,20 @@ def reopen(
     *,
     agent: Agent = "default",
     tenant: Tenant = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Open a settled contradiction again."""
     with errors_as_sentences():
         ready()
         fresh = produce_interest.reopen_contradiction(bank_of(agent, tenant), contradiction_id)
-        out.print("open again" if fresh else "open already")
+        _tell_settled(contradiction_id, "open", "open again" if fresh else "open already", as_json=as_json)
+
+
+def _tell_settled(contradiction_id: UUID, status: str, words: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"contradiction": contradiction_id, "status": status})
+    else:
+        out.print(words)
 
 
 def _print_log(title: str, changes: list[produce_interest.LogEntry]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time as clock
+from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
@@ -18,6 +20,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.learned import LearnedPoint
 from isotherm.pipeline.tier.packing import Packed
 from isotherm.pipeline.tier.ranking import ScoreParts
 from isotherm.pipeline.tier.records import Tier
@@ -26,11 +29,13 @@ from isotherm.storage.postgres.operations import Operation
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.redis.tail import TailRecord
 from isotherm.tasks import producers
+from isotherm.tasks.commands.inputs import text_or_input
 from isotherm.tasks.commands.output import (
     Exit,
     JsonFlag,
     age,
     clip,
+    counted,
     err,
     errors_as_sentences,
     out,
@@ -47,7 +52,12 @@ Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer
 
 _WAIT_S = 60.0
 TIER_COLORS = {Tier.HOT: "red", Tier.WARM: "yellow", Tier.COLD: "blue"}
-_AWAY = {"touches": "Redis is away", "vectors": "the embedder did not answer", "rerank": "the reranker did not answer"}
+_AWAY = {
+    "touches": "Redis is away",
+    "vectors": "the embedder did not answer",
+    "rerank": "the reranker did not answer",
+    "interests": "interests are out of reach",
+}
 
 
 def remember(
@@ -68,7 +78,7 @@ def remember(
         ready()
         accepted = producers.remember(
             Namespace.of(agent, session, tenant=tenant),
-            sys.stdin.read() if content == "-" else content,
+            text_or_input(content),
             role=role,
             key=key,
             time=_moment(time),
@@ -90,7 +100,7 @@ def _moment(text: str | None) -> datetime | None:
         raise RejectedError("time: ISO 8601 with an offset is needed, such as 2026-10-12T09:30:00+02:00") from None
 
 
-def recall(
+def recall(  # noqa: PLR0913 - one option for each choice of a caller
     query: Annotated[str, typer.Argument(help="What to look for; without it, the newest records in order.")] = "",
     *,
     agent: Agent = "default",
@@ -104,6 +114,13 @@ def recall(
     window: Annotated[
         int, typer.Option("--window", min=0, max=20, help="Turns before and after each hit in that text.")
     ] = 1,
+    graph: Annotated[
+        bool, typer.Option("--graph", help="Walk from what is found, over names and what was learned.")
+    ] = False,
+    learned: Annotated[
+        bool | None,
+        typer.Option("--learned/--no-learned", help="Points that match bring their records; --context does so anyway."),
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Recall what matters for a query, over all sessions of an agent or one; the answer is in order of time."""
@@ -116,10 +133,21 @@ def recall(
             return
         scope = namespace.bank if session is None else namespace
         if context is not None:
-            packed = producers.recall_context(scope, query, tokens=context, window=window, limit=limit, touch=touch)
+            packed = producers.recall_context(
+                scope,
+                query,
+                tokens=context,
+                window=window,
+                limit=limit,
+                touch=touch,
+                graph=graph,
+                learned=learned is not False,
+            )
             print_json(_packed_json(packed)) if as_json else show_packed(packed)
             return
-        answer = producers.recall(scope, query, budget=RecallBudget(total=limit), touch=touch)
+        answer = producers.recall(
+            scope, query, budget=RecallBudget(total=limit), touch=touch, graph=graph, learned=learned is True
+        )
         if as_json:
             print_json(recall_json(answer))
         else:
@@ -131,6 +159,7 @@ def recall_json(answer: Recall) -> dict[str, Any]:
     return {
         "degraded": list(answer.degraded),
         "truncated": answer.truncated,
+        "walked": None if answer.walked is None else asdict(answer.walked),
         "records": [
             {
                 "id": item.record.id,
@@ -156,7 +185,15 @@ def recall_json(answer: Recall) -> dict[str, Any]:
             }
             for item in answer.items
         ],
+        "learned": _points_json(answer.learned),
     }
+
+
+def _points_json(points: Sequence[LearnedPoint]) -> list[dict[str, Any]]:
+    return [
+        {"id": p.id, "name": p.name, "summary": p.summary, "likeness": p.likeness, "records": list(p.records)}
+        for p in points
+    ]
 
 
 def _packed_json(packed: Packed) -> dict[str, Any]:
@@ -167,6 +204,7 @@ def _packed_json(packed: Packed) -> dict[str, Any]:
             {"id": r.id, "session": r.namespace.session, "created_at": r.created_at, "found": r.id in packed.hits}
             for r in packed.records
         ],
+        "learned": _points_json(packed.learned),
         "left_out": packed.left_out,
         "degraded": packed.degraded,
         "truncated": packed.truncated,
@@ -203,8 +241,14 @@ def show_recall(query: str, answer: Recall, *, width: int = 240) -> None:
         out.print(Padding(clip(item.record.text, width), (0, 0, 0, 4)), highlight=False)
         if item.renewed_by is not None:
             out.print(f"    [dim]said anew in {clip(item.renewed_by, 60)}[/dim]", highlight=False)
+    for point in answer.learned:
+        out.print(f"  [dim]learned: {clip(point.name, 100)}[/dim]", highlight=False)
     if not answer.items:
         out.print("  nothing is remembered here")
+    if answer.walked is not None:
+        told = answer.walked
+        more = ", as far as a limit let it" if told.truncated else ""
+        out.print(f"  [dim]walked over {told.edges} edges of names and what was learned{more}[/dim]")
     for part in answer.degraded:
         err.print(f"[yellow]without {part}: {_AWAY[part]}[/yellow]")
     if answer.truncated:
@@ -250,7 +294,10 @@ def reconcile(
         if as_json:
             print_json({"namespaces": len(ended), **moved})
         else:
-            out.print(f"{len(ended)} namespaces: " + ", ".join(f"{n} {name}" for name, n in moved.items()))
+            out.print(
+                f"{counted(len(ended), 'session')}: "
+                + ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in moved.items())
+            )
         end_with(ended)
 
 
@@ -298,7 +345,9 @@ def wait_for(operation_id: UUID, seconds: float = _WAIT_S) -> Operation:
 def end_with(ended: list[Operation]) -> None:
     """End with the exit code of operations that were waited for, when one of them is not done."""
     if unfinished := [o for o in ended if not o.final]:
-        err.print(f"[yellow]{len(unfinished)} operations still wait: does a worker run? see `isotherm doctor`[/yellow]")
+        err.print(
+            f"[yellow]{counted(len(unfinished), 'operation')} still not ended: does a worker run? see `isotherm doctor`[/yellow]"
+        )
         raise SystemExit(int(Exit.UNAVAILABLE))
     if bad := [o for o in ended if o.state != "done"]:
         err.print(

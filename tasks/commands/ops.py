@@ -20,6 +20,7 @@ from isotherm.tasks.commands.output import (
     JsonFlag,
     age,
     clip,
+    counted,
     errors_as_sentences,
     out,
     print_json,
@@ -66,9 +67,15 @@ def list_operations(
 
 def show_operations(found: list[Operation], totals: list[tuple[str, str, int]]) -> None:
     """Print operations as a table, and how many there are in all by kind and state."""
-    rows = [(str(o.id), o.kind, state(o.state), age(o.created_at), clip(o.error or _counts(o), 60)) for o in found]
-    out.print(table("Operations", ("id", "kind", "state", "age", "result"), rows, whole=(0, 1, 2, 3)))
+    # What became of it stands below its kind: beside the id, which is never broken, a narrow terminal has no room for it.
+    rows = [(str(o.id), _told(o), state(o.state), age(o.created_at)) for o in found]
+    out.print(table("Operations", ("id", "kind and result", "state", "age"), rows, whole=(0, 2, 3)))
     show_totals(totals)
+
+
+def _told(operation: Operation) -> str:
+    became = clip(operation.error or _counts(operation), 60)
+    return operation.kind + (f"\n[dim]{became}[/dim]" if became else "")
 
 
 def show_totals(totals: list[tuple[str, str, int]]) -> None:
@@ -117,18 +124,31 @@ def show(operation_id: OperationId, *, as_json: JsonFlag = False) -> None:
 
 
 @app.command()
-def retry(operation_id: OperationId) -> None:
+def retry(operation_id: OperationId, *, as_json: JsonFlag = False) -> None:
     """Run the failed, dead and cancelled steps of an operation again."""
     with errors_as_sentences():
         wanted = parse_id(operation_id)
         ready()
-        out.print(f"{producers.retry(wanted)} steps run again; see `isotherm ops show {wanted}`")
+        tell_retried(wanted, producers.retry(wanted), f"isotherm ops show {wanted}", as_json=as_json)
+
+
+def tell_retried(operation_id: UUID, steps: int, look: str, *, as_json: bool) -> None:
+    """Say how many steps run again, and with which command to look at them."""
+    if as_json:
+        print_json({"operation": operation_id, "steps": steps})
+    else:
+        verb = "runs" if steps == 1 else "run"
+        out.print(f"{counted(steps, 'step')} {verb} again; see `{look}`", soft_wrap=True)
 
 
 @app.command()
-def cancel(operation_id: OperationId) -> None:
+def cancel(operation_id: OperationId, *, as_json: JsonFlag = False) -> None:
     """Stop what has not ended of an operation; what it stored already stays."""
     with errors_as_sentences():
         wanted = parse_id(operation_id)
         ready()
-        out.print(f"operation {wanted} is {state(producers.cancel(wanted).state)}")
+        ended = producers.cancel(wanted)
+        if as_json:
+            print_json({"operation": wanted, "state": ended.state})
+        else:
+            out.print(f"operation {wanted} is {state(ended.state)}")

@@ -25,6 +25,8 @@ err = Console(stderr=True)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
+_NAME_CHARS = 300
+
 
 class Exit(IntEnum):
     """Exit codes of the command. 2 is the command line's own, for wrong usage."""
@@ -52,6 +54,9 @@ def errors_as_sentences() -> Iterator[None]:
     except BrokenPipeError:
         sys.stderr.close()  # nobody reads any more: a second error at exit would only disturb
         raise SystemExit(Exit.OK) from None
+    except OSError as error:  # of a file that was named: adapters translate those of their servers
+        name = "" if error.filename is None else f"{str(error.filename)[:_NAME_CHARS]}: "
+        fail(f"{name}{error.strerror or type(error).__name__}", Exit.REFUSED)
 
 
 def fail(sentence: str, code: Exit) -> NoReturn:
@@ -120,6 +125,11 @@ def state(name: str) -> str:
     """A state in its color."""
     style = _STYLES.get(name, "red")
     return f"[{style}]{name}[/{style}]"
+
+
+def counted(n: int, noun: str, plural: str | None = None) -> str:
+    """A number with what it counts: 1 record, 2 records."""
+    return f"{n} {noun if n == 1 else plural or f'{noun}s'}"
 
 
 def age(moment: datetime | None) -> str:

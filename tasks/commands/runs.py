@@ -22,6 +22,7 @@ from isotherm.storage.postgres.interest_runs import FailedUnit, Run, StageRow
 from isotherm.storage.postgres.interest_steps import ORDER
 from isotherm.tasks import produce_interest, producers
 from isotherm.tasks.commands.interest_changes import ListsByDefault
+from isotherm.tasks.commands.ops import tell_retried
 from isotherm.tasks.commands.output import (
     JsonFlag,
     age,
@@ -98,13 +99,14 @@ def retry_run(
     *,
     tokens: Annotated[int | None, typer.Option(min=0, help="Most tokens of the whole run, from now on.")] = None,
     money: Annotated[float | None, typer.Option(min=0, help="Most that it may cost as a whole, from now on.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Run what failed of a run again, with a larger budget if one is named; what was answered is not asked again."""
     with errors_as_sentences():
         ready()
         if tokens is not None or money is not None:
             produce_interest.grant_budget(run_id, Budget(tokens, money))
-        out.print(f"{producers.retry(run_id)} steps run again; see `isotherm runs show {run_id}`")
+        tell_retried(run_id, producers.retry(run_id), f"isotherm runs show {run_id}", as_json=as_json)
 
 
 def _check(watch: bool, as_json: bool) -> None:  # noqa: FBT001 - flags of a command
@@ -133,17 +135,16 @@ def runs_table(runs: list[Run]) -> RenderableType:
         return "no runs are known; `isotherm ingest` reads sessions"
     rows = [
         (
-            # Whose it is stands below its id, which is for copying and never broken: both fit a narrow terminal.
-            f"{run.id}\n[dim]{escape(run.agent)} {escape(run.session or '')}[/dim]".rstrip(),
-            state(run.state),
-            _marks(run),
+            # Its id is for copying and never broken, so what else is told stands below it: both fit a narrow terminal.
+            f"{run.id}\n[dim]{clip(f'{run.agent} {run.session or str()}', 36)}[/dim]",
+            f"{state(run.state)}\n{_marks(run)}",
             *_cost_cells(run.spent),
             _took(run),
         )
         for run in runs
     ]
-    columns = ("run", "state", "stages", "calls", "tokens", "cost", "time")
-    return table("Runs", columns, rows, right=(3, 4, 5, 6), whole=(0, 1, 2))
+    columns = ("run", "stages", "calls", "tokens", "cost", "time")
+    return table("Runs", columns, rows, right=(2, 3, 4, 5), whole=range(6))
 
 
 def run_view(run: Run, failed: list[FailedUnit]) -> RenderableType:

@@ -28,7 +28,7 @@ from isotherm.tasks.commands.output import JsonFlag, age, errors_as_sentences, o
 
 app = typer.Typer(invoke_without_command=True)
 
-_BAR = 24
+_BAR = 16
 _SHOWN = 40
 
 
@@ -105,12 +105,14 @@ def depth_table(title: str, depths: list[dict[str, Any]]) -> Table:
         ("agent", "session", "hot", "warm", "cold", "text", "due", "oldest", ""),
         [],
         right=(2, 3, 4, 5),
+        whole=range(2, 9),
     )
-    totals = [0, 0, 0]
+    totals, all_bytes = [0, 0, 0], 0
     for d in depths:
         counts = [d["tiers"].get(tier.value, {}).get("records", 0) for tier in Tier]
         totals = [total + count for total, count in zip(totals, counts, strict=True)]
         text_bytes = sum(t["bytes"] for t in d["tiers"].values())
+        all_bytes += text_bytes
         oldest = min(t["oldest_access"] for t in d["tiers"].values())
         cells = (
             escape(d["agent"]),
@@ -121,7 +123,7 @@ def depth_table(title: str, depths: list[dict[str, Any]]) -> Table:
         )
         made.add_row(*cells, age(oldest), _bar(counts, most))
     made.add_section()
-    made.add_row("all", "", *map(str, totals), "", "", "", _bar(totals, max(sum(totals), 1)))
+    made.add_row("all", "", *map(str, totals), size(all_bytes), "", "", _bar(totals, max(sum(totals), 1)))
     return made
 
 

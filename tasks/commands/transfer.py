@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,9 +21,10 @@ from isotherm.pipeline.tier.portable import PortableRecord, read_line
 from isotherm.pipeline.transcript import BadLine
 from isotherm.tasks import producers
 from isotherm.tasks.commands import import_texts
-from isotherm.tasks.commands.ingest import SetAside, lines, progress, set_aside, tell_bad, wait_for_operations
+from isotherm.tasks.commands.ingest import SetAside, progress, set_aside, tell_bad, wait_for_operations
+from isotherm.tasks.commands.inputs import lines
 from isotherm.tasks.commands.memory import Session, Tenant
-from isotherm.tasks.commands.output import Exit, JsonFlag, err, errors_as_sentences, out, print_json, ready
+from isotherm.tasks.commands.output import Exit, JsonFlag, counted, err, errors_as_sentences, out, print_json, ready
 
 _BATCH = 500
 _BATCH_BYTES = 8 * 1024 * 1024
@@ -59,7 +61,7 @@ def export(
         if as_json:
             print_json({"records": written, "lost": lost, "file": str(file)})
         else:
-            err.print(f"{written} records written")
+            err.print(f"{counted(written, 'record')} written")
         if lost:
             err.print(f"[red]{lost} of them have lost their text[/red]")
             raise SystemExit(int(Exit.UNHEALTHY))
@@ -72,10 +74,15 @@ def _is_lost(line: str) -> bool:
 
 @contextmanager
 def _target(file: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that has its name only once it is whole."""
+    """Standard output, a device, or a file that has its name only once it is whole."""
     if file is None:
         yield sys.stdout
         sys.stdout.flush()
+        return
+    file = Path(os.path.realpath(file))
+    if file.exists() and not file.is_file():  # a pipe or a device, which must not become a file
+        with file.open("w", encoding="utf-8", newline="\n") as target:
+            yield target
         return
     part = file.with_name(f"{file.name}.part")
     with part.open("w", encoding="utf-8", newline="\n") as target:
@@ -105,9 +112,13 @@ def import_(
         bool | None,
         typer.Option("--kb/--records", help="Texts for the knowledge base, or records; default: by the name."),
     ] = None,
-    agent: Annotated[str, typer.Option("--agent", "-a", help="Whose knowledge texts become.")] = "default",
+    agent: Annotated[
+        str | None, typer.Option("--agent", "-a", help="Whose knowledge texts become; records say whose they are.")
+    ] = None,
     tenant: Tenant = None,
-    kind: Annotated[str, typer.Option("--kind", "-k", help="Kind of the objects that texts become.")] = "document",
+    kind: Annotated[
+        str | None, typer.Option("--kind", "-k", help="Kind of the objects that texts become; default: document.")
+    ] = None,
     wait: Annotated[bool, typer.Option(help="Wait until the background work is done.")] = True,
     as_json: JsonFlag = False,
 ) -> None:
@@ -117,7 +128,12 @@ def import_(
     left out.
     """
     if import_texts.is_wanted(file, knowledge=knowledge):
-        import_texts.run(file, agent, tenant, kind, wait=wait, as_json=as_json)
+        import_texts.run(file, agent or "default", tenant, kind or "document", wait=wait, as_json=as_json)
+    elif agent is not None or tenant is not None or kind is not None:
+        raise typer.BadParameter(
+            "records say themselves whose they are: leave it out, or name a folder or a text",
+            param_hint="--agent, --tenant, --kind",
+        )
     else:
         _import_records(file, wait=wait, as_json=as_json)
 
@@ -185,7 +201,9 @@ def _tell(done: _Imported, left: int, *, as_json: bool) -> None:
             }
         )
         return
-    out.print(f"{done.read} records read: {done.written} new, {done.read - done.written} known already")
+    out.print(f"{counted(done.read, 'record')} read: {done.written} new, {done.read - done.written} known already")
     if left:
-        out.print(f"[yellow]{left} operations wait: no worker listens; `isotherm up` starts some[/yellow]")
+        out.print(
+            f"[yellow]{counted(left, 'operation')} not ended: no worker listens; `isotherm up` starts some[/yellow]"
+        )
     tell_bad(done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("opened")
 
 ATLAS = Namespace.of("atlas", "s1")
-OPERATIONS = 300
+# A longer form: ISOTHERM_OPERATIONS=10000.
+OPERATIONS = int(os.environ.get("ISOTHERM_OPERATIONS", "300"))
 
 
 @pytest.fixture

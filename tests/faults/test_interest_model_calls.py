@@ -60,12 +60,16 @@ def pace(server: Script) -> dict[str, str]:
         "ISOTHERM_OUTBOX_GRACE": "0.5",
         "ISOTHERM_NUDGE_AFTER": "0.5",
         "ISOTHERM_MAX_ATTEMPTS": "20",
+        # What is lost with a runner is what it had under way: to count it, that is one question.
+        "ISOTHERM_CHAT_PARALLEL": "1",
     }
 
 
-def worker(faults: Faults) -> Process:
+def worker(faults: Faults, **more: str) -> Process:
     path = os.pathsep.join(filter(None, [str(Path(__file__).parent / "apps"), os.environ.get("PYTHONPATH")]))
-    return faults.processes.worker(app="faulty_interest", concurrency=2, PYTHONPATH=path, FAULTS=str(faults.folder))
+    return faults.processes.worker(
+        app="faulty_interest", concurrency=2, PYTHONPATH=path, FAULTS=str(faults.folder), **more
+    )
 
 
 def tell(agent: str, name: str, *topics: str, day: int = 0) -> UUID:
@@ -146,23 +150,25 @@ def doomed(faults: Faults, lines: Any, places: list[str]) -> UUID:
     return operation_id
 
 
-def test_runners_killed_while_the_model_thinks_ask_that_question_once_more_and_no_other(
-    faults: Faults, judge: TopicJudge, server: Script
+# Of the second session: both windows are one step's, which has them under way side by side; each unit is a step of its own.
+@pytest.mark.parametrize(("thinks_about", "least"), [("interest_extract", 2), ("interest_v1_2", 1)])
+def test_runners_killed_while_the_model_thinks_ask_those_questions_once_more_and_no_other(
+    faults: Faults, judge: TopicJudge, server: Script, thinks_about: str, least: int
 ) -> None:
-    started = worker(faults)
+    started = worker(faults, ISOTHERM_CHAT_PARALLEL="4")
     finish(tell("eve", "s1", *BEFORE), tell("kim", "s1", *BEFORE))
     finish(tell("eve", "s2", *DURING, day=1))
     thinking = threading.Event()
-    judge.hold = lambda name, text: thinking if name == "interest_v1_2" and "(kim)" in text else None
+    judge.hold = lambda name, text: thinking if name == thinks_about and "(kim)" in text else None
     before = by_kind(paid(server, "kim"))
     operation_id = tell("kim", "s2", *DURING, day=1)
-    tick_until(lambda: (by_kind(paid(server, "kim")) - before)["interest_v1_2"] >= 1, what="the model to be asked")
+    tick_until(lambda: (by_kind(paid(server, "kim")) - before)[thinks_about] >= least, what="the model to be asked")
     for child in started.children():
         os.kill(child, signal.SIGKILL)
     judge.hold = lambda *_: None
-    held_back = by_kind(paid(server, "kim"))["interest_v1_2"]
+    held_back = (by_kind(paid(server, "kim")) - before)[thinks_about]
     thinking.set()
     finish(operation_id)
     assert state("kim") == state("eve")
     extra = by_kind(paid(server, "kim")) - by_kind(paid(server, "eve"))
-    assert extra == {"interest_v1_2": held_back}
+    assert extra == {thinks_about: held_back}

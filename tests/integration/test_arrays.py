@@ -70,3 +70,12 @@ def test_number_that_does_not_fit_is_refused_and_not_cut() -> None:
     for values in ([2**31], list(range(2**31 - 8, 2**31 + 8))):
         with pytest.raises((OverflowError, arrays.struct.error)):
             arrays.integers(values)
+
+
+@SHORT
+@given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=30))
+def test_numbers_come_back_as_one_array(conn: psycopg.Connection[tuple[object, ...]], values: list[int]) -> None:
+    sent = conn.execute("SELECT array_send(%s::bigint[])", [arrays.bigints(values)]).fetchone()
+    assert sent is not None
+    assert isinstance(sent[0], bytes)
+    assert arrays.numbers(sent[0]).tolist() == values

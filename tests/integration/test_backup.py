@@ -103,6 +103,9 @@ def test_restored_copy_equals_row_by_row_and_object_by_object(
     before, folder = rows(dsn), tmp_path / "backup"
     told = answer("backup", str(folder))
     assert (told["blobs"], told["missing"]) == (2, 0)
+    modes = {path.name: path.stat().st_mode & 0o077 for path in folder.rglob("*")}
+    assert {name for name, mode in modes.items() if mode} <= {path.name for path in folder.rglob("*") if path.is_dir()}
+    assert modes["database.dump"] == 0
     if os.path.exists("/usr/bin/sha256sum"):  # noqa: PTH110
         assert (
             subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=folder, check=False).returncode == 0

@@ -21,7 +21,7 @@ from isotherm.pipeline.brain.index_text import entity_index_text
 from isotherm.pipeline.brain.links import EdgeKey
 from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.errors import RejectedError, UnavailableError
-from isotherm.storage import brain_mirror
+from isotherm.storage import brain_mirror, health
 from isotherm.storage.brain_mirror import Drift
 from isotherm.storage.graph.memory import MemoryGraph
 from isotherm.storage.graph.postgres import PostgresGraph
@@ -390,6 +390,10 @@ def test_the_command_shows_repairs_and_rebuilds(port: GraphPort) -> None:
     [line] = json.loads(call(app, ["graph", "rebuild", "--json"]).stdout)
     assert (line["different_objects"], line["different_edges"], line["discarded"]) == (3, 1, 0)
     assert in_step(port)
+    [known] = json.loads(call(app, ["graph", "status", "--json"]).stdout)["namespaces"]
+    assert (known["repaired_objects"], known["repaired_edges"]) == (0, 0), "a rebuild is no fault"
+    with connection() as conn:
+        assert health.drift(conn).differing == 0
     shown = call(app, ["graph", "status"]).stdout
     assert "atlas" in shown
     assert call(app, ["graph", "drift", "--agent", "nobody"]).exit_code == 1

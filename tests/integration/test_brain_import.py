@@ -178,7 +178,7 @@ def test_the_command_takes_a_folder_and_names_what_it_left_out(tmp_path: Path, m
     assert (code, told["files"], told["written"], told["removed"], told["unfinished"]) == (0, 2, 0, 1, 0), told
     code, out = call("import", str(tmp_path / "guide.md"), "--agent", "atlas")
     assert code == 0
-    assert "1 files with 1 parts: 0 objects and parts new or changed" in out
+    assert "1 file with 1 part: 0 objects and parts new or changed" in out
     assert call("import", str(tmp_path / "photo.png"), "--agent", "atlas")[0] == 1
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from random import Random
@@ -304,7 +305,8 @@ def test_a_parent_that_is_deleted_while_its_part_is_embedded_takes_the_part_alon
     assert not fetch_all("SELECT 1 FROM operations WHERE finished_at IS NULL OR state <> 'done'")
 
 
-WRITERS, ROUNDS, OBJECTS = 8, 12, 6
+# A longer form: ISOTHERM_ROUNDS=200.
+WRITERS, ROUNDS, OBJECTS = 8, int(os.environ.get("ISOTHERM_ROUNDS", "12")), 6
 _DANGLING = """
 SELECT count(*) FROM graph_edges AS e WHERE NOT EXISTS (
     SELECT 1 FROM graph_nodes AS n WHERE n.namespace = e.namespace AND n.id = e.{end})"""

@@ -22,7 +22,7 @@ from isotherm.pipeline.fusion import Fusion
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import brain_search, namespaces
 from isotherm.storage.postgres.brain_search import Near
-from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.storage.postgres.pool import connection, fetch_all, reading
 from isotherm.tasks import brain
 from isotherm.tasks.produce_brain import knowledge, put_many, search, soft_delete
 
@@ -335,6 +335,7 @@ def test_a_small_or_limited_set_beside_a_large_one_gets_all_it_asks_for(
     settle()
     if not exact:
         monkeypatch.setattr(brain_search, "EXACT", 5)
+        monkeypatch.setattr(brain_search, "EXACT_ALONE", 5)
     for ns, filters, count in (
         (KNOWLEDGE, Filters(), 40),
         (KNOWLEDGE, Filters.of(kinds=["rare"]), 20),
@@ -349,6 +350,9 @@ def test_a_small_or_limited_set_beside_a_large_one_gets_all_it_asks_for(
         assert (len(found.found), found.truncated) == (count, False)
         scores = [row.score for row in found.found]
         assert scores == sorted(scores, reverse=True)
+        with reading() as conn:
+            assert brain_search.vectors(conn, place.namespace_id, near(embedder, "kelp 7"), filters, 40) == found
+            assert conn.execute("SHOW enable_sort").fetchall() == [("on",)]
     assert fetch_all("SHOW enable_sort") == [("on",)]
 
 

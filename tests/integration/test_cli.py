@@ -107,7 +107,7 @@ def test_without_a_worker_the_doctor_names_the_queue_and_the_age_of_the_oldest_j
     assert done.returncode == 4
     findings = {f["subject"]: f for f in json.loads(done.stdout)["findings"]}
     assert not findings["queue db"]["well"], findings
-    assert "no consumer; 1 steps wait, the oldest for" in findings["queue db"]["text"]
+    assert "no consumer; 1 step waits, the oldest for" in findings["queue db"]["text"]
     assert findings["servers"]["well"]
 
 

@@ -97,7 +97,7 @@ def test_dead_steps_are_named_with_an_example_and_their_reason(memory: Storage) 
         )
     found = findings()["operations"]
     assert not found["well"]
-    assert "1 operations dead at tier.index: the worker was killed" in found["text"]
+    assert "1 operation dead at tier.index: the worker was killed" in found["text"]
     assert str(operation) in found["remedy"]
 
 

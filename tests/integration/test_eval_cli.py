@@ -54,11 +54,13 @@ def test_questions_about_knowledge_show_what_each_leg_and_the_graph_find(tmp_pat
     assert found["places"][0]["both and graph"] == [0, 1]
     assert found["places"][0]["words alone"] == [0]
     assert found["places"][1]["both"] == []
+    assert found["unknown"] == [{"line": 2, "expected": "nothing here"}]
     done = isotherm("eval", file, "--agent", "atlas", "--misses")
     assert done.returncode == 0
     assert "recall@10" in done.stdout
     assert "█" in done.stdout
     assert "Moby Dick" in done.stdout
+    assert "1 expected name not in what was asked, line 2" in done.stderr
 
 
 def test_questions_about_records_show_the_parts_of_recall(tmp_path: Path) -> None:
@@ -69,6 +71,9 @@ def test_questions_about_records_show_the_parts_of_recall(tmp_path: Path) -> Non
     found = answer("eval", file)
     assert found["ways"]["recall"]["recall"]["1"] == 1.0
     assert found["ways"]["recall, words alone"]["mrr"] == 1.0
+    assert found["unknown"] == []
+    file = written(tmp_path, {"question": "where is the key", "expected": [ids[0], "another"], "agent": "atlas"})
+    assert answer("eval", file)["unknown"] == [{"line": 1, "expected": "another"}]
 
 
 def test_a_file_that_cannot_be_used_is_refused(tmp_path: Path) -> None:

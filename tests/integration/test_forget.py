@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -407,11 +408,42 @@ def test_files_that_were_written_anew_hold_nothing_of_what_was_forgotten(memory:
     drive()
     forgotten(producers.forget(NS, ["a"]))
     assert SECRET.encode() in stored_bytes(dsn)
-    assert producers.rewrite_files() > 20
+    written = producers.rewrite_files()
+    assert (written.tables > 20, written.statistics, written.log) == (True, True, True)
     found = stored_bytes(dsn)
     assert SECRET.encode() not in found
     assert b"kelp stays" in found
     assert [r.id for r in memory.tier.tail(NS)] == ["b"]
+
+
+def test_the_planners_statistics_hold_nothing_of_what_was_forgotten(dsn: str) -> None:
+    """Autovacuum may have sampled values before they were erased, and leaves its sample where a table is empty now."""
+    store(*((f"a{n}", timedelta(hours=1)) for n in range(40)), content=f"{SECRET} kelp")
+    put(NS, "note", title=SECRET, content=f"{SECRET} kelp")
+    drive()
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("ANALYZE")
+        assert conn.execute(_SAMPLED, (f"%{SECRET}%",)).fetchall()
+    forgotten(producers.forget_agent(NS.bank))
+    producers.rewrite_files()
+    assert SECRET.encode() not in stored_bytes(dsn)
+
+
+def test_files_are_written_anew_once_nobody_looks_at_what_was_deleted(dsn: str) -> None:
+    producers.remember(NS, f"{SECRET} in a file", record_id="a")
+    drive()
+    with psycopg.connect(dsn) as old, ThreadPoolExecutor(1) as beside:
+        old.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        old.execute("SELECT 1 FROM pg_class")
+        forgotten(producers.forget(NS, ["a"]))
+        rewriting = beside.submit(producers.rewrite_files)
+        assert not wait((rewriting,), timeout=0.3).done
+        old.rollback()
+        rewriting.result()
+    assert SECRET.encode() not in stored_bytes(dsn)
+
+
+_SAMPLED = "SELECT tablename, attname FROM pg_stats WHERE schemaname = current_schema() AND pg_stats::text LIKE %s"
 
 
 def stored_bytes(dsn: str) -> bytes:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from isotherm.pipeline.interest.candidates import Candidate, Point
 from isotherm.pipeline.interest.v1_3 import Edge
-from isotherm.storage.postgres import interest_history, interest_links, interest_near, interest_tend
+from isotherm.storage.postgres import interest_history, interest_index, interest_links, interest_near, interest_tend
 from isotherm.storage.postgres.pool import Connection, connection
 
 pytestmark = pytest.mark.usefixtures("memory")
@@ -67,8 +67,19 @@ def test_nearest_of_a_bank_are_found_with_and_without_the_index(monkeypatch: pyt
     vectors = directions(COUNT)
     with connection() as conn:
         mine, yours = bank(conn, "mine"), bank(conn, "yours")
-        ids = fill(conn, mine, vectors)
+        ids = fill(conn, mine, vectors[: COUNT // 2])
         fill(conn, yours, vectors)
+        conn.execute("INSERT INTO interest_banks (bank_id) SELECT id FROM banks")
+    monkeypatch.setattr(interest_index, "_BATCH", 60)
+    assert interest_index.grow(mine) == (exact == 10)
+    assert not interest_index.grow(mine)
+    with connection() as conn:
+        # What comes later is found too.
+        ids += [put(conn, mine, f"later {n}", vec, n) for n, vec in enumerate(vectors) if n >= COUNT // 2]
+        in_index = conn.execute(
+            "SELECT count(*) FROM interest_points WHERE indexed AND bank_id = %s", (mine,)
+        ).fetchone()
+        assert in_index == (COUNT if exact == 10 else 0,)
         asked = directions(COUNT + 20)[-20:]
         found = interest_near.nearest(conn, mine, [*asked, None], MODEL, 10)
     assert found[20] == []

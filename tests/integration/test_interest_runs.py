@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from datetime import timedelta
@@ -488,13 +489,13 @@ def test_a_group_is_merged_in_a_model_s_words_and_each_member_s_evidence_stays(m
 @pytest.mark.usefixtures("memory")
 def test_what_a_model_answered_before_it_went_away_is_not_asked_again(model: Model) -> None:
     away = TransientError("busy")
-    calls: list[int] = []
+    calls = itertools.count(1)
 
     def second_fails(_: object) -> dict[str, Any]:
-        calls.append(len(calls))
-        if len(calls) == 2:
+        number = next(calls)
+        if number == 2:
             raise away
-        return extracted(f"topic {len(calls)}")
+        return extracted(f"topic {number}")
 
     model.answers = {
         "interest_extract": second_fails,
@@ -502,16 +503,12 @@ def test_what_a_model_answered_before_it_went_away_is_not_asked_again(model: Mod
         "interest_s1": {"merges": []},
     }
     operation_id = ingest(session("s1", *(f"Note {n}." for n in range(12))))
-    for stage in (stages.INDEX, stages.TIER_EMBED, stages.EXTRACT):
+    for stage in (stages.INDEX, stages.TIER_EMBED):
         STAGES[stage](step_of(operation_id, stage))
-    parts = fetch_all("SELECT id FROM operation_steps WHERE stage = 'interest.extract' AND unit <> '' ORDER BY id")
-    job = step_of(operation_id, stages.S1_FOLD)
-    ended = [STAGES[stages.EXTRACT]({**job, "step_id": part}).get("state") for (part,) in parts]
-    assert ended == [None, "postponed", None]
-    kept = fetch_all(
-        "SELECT unit FROM operation_steps WHERE stage = 'interest.extract' AND answer ? 'said' ORDER BY id"
-    )
-    assert kept == [("0",), ("2",)]
+    assert STAGES[stages.EXTRACT](step_of(operation_id, stages.EXTRACT))["state"] == "postponed"
+    asked = model.asked.count("interest_extract")
+    assert fetch_all("SELECT count(*) FROM interest_answers") == [(asked - 1,)]
+    assert asked in {2, 3}  # the third may have been under way
     with connection() as conn:
         conn.execute("UPDATE operation_steps SET not_before = now()")
     drive(operation_id)

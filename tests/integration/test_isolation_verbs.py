@@ -134,10 +134,12 @@ MAKES: dict[str, Callable[[Namespace], Any]] = {
     "put": lambda ns: producers.put(ns, "note", title="kelp"),
     "forget": producers.forget,
     "forget ids": lambda ns: producers.forget(ns, ["r"]),
+    "forget_objects": lambda ns: producers.forget_objects(ns, [OBJECT]),
+    "forget_interests": lambda ns: producers.forget_interests(ns.bank, [OBJECT]),
     "forget_session": lambda ns: producers.forget_session(ns.bank, ns.session or ""),
 }
 OF_BANK = {"recall of a bank", "recall of sessions", "list_all of a bank", "export of a bank", "interests", "recall_interests",
-           "interest_context", "contradictions", "themes", "log", "evidence", "point", "undo_change",
+           "forget_interests", "interest_context", "contradictions", "themes", "log", "evidence", "point", "undo_change",
            "resolve_contradiction", "reopen_contradiction"}  # fmt: skip
 COMMANDS: dict[str, list[str]] = {
     "recall": ["recall", "tea record"],

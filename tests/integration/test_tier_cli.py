@@ -73,7 +73,7 @@ def test_a_cold_record_is_read_whole_and_pinned_back_to_warm() -> None:
     assert (shown["tier"], shown["text"]) == ("cold", f"{LONG} a")
     assert answer("pin", "a", *HERE)["restored_from_cold"] == 1
     assert answer("get", "a", *HERE)["tier"] == "warm"
-    assert "1 records unpinned" in isotherm("unpin", "a", *HERE).stdout
+    assert "1 record unpinned" in isotherm("unpin", "a", *HERE).stdout
     refused("pin", "missing", *HERE)
 
 
@@ -111,6 +111,35 @@ def test_depth_shows_what_is_due_and_the_oldest_and_a_plan_moves_nothing(monkeyp
     assert isotherm("tiers", "--watch", "--every", "0.2").returncode == 0
     assert looks == [0.2, 0.2, 0.2]
     refused("tiers", "--watch", "--json")
+
+
+def test_tables_fit_a_narrow_terminal() -> None:
+    store(("a", timedelta(hours=30)), ("b", timedelta(hours=1)), content="kelp")
+    drive()
+    lines = isotherm("tiers", columns=80).stdout.splitlines()
+    assert [line.count("█") > 0 for line in lines if line.startswith((" atlas", " all"))] == [True, True]
+    assert not any(line.strip(" █") == "" and "█" in line for line in lines), "a bar is broken into lines"
+    shown = isotherm("ops", "list", columns=80).stdout
+    assert "kind and result" in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
+
+
+def test_what_is_not_there_is_forgotten_without_an_empty_table() -> None:
+    store(("a", timedelta(hours=1)), content="kelp")
+    shown = isotherm("forget", "--agent", "atlas", "--session", "another", "--yes")
+    assert shown.returncode == 0
+    assert "nothing was there" in shown.stdout
+    assert "how many" not in shown.stdout
+
+
+def test_records_say_whose_they_are_so_an_agent_is_refused_for_them(tmp_path: Path) -> None:
+    store(("a", timedelta(hours=1)), content="kelp")
+    file = tmp_path / "all.jsonl"
+    assert isotherm("export", "--out", str(file)).returncode == 0
+    assert "records say themselves whose they are" in " ".join(
+        refused("import", str(file), "--agent", "zoe", code=2).stderr.replace("│", " ").split()
+    )
+    assert isotherm("import", str(file), "--no-wait").returncode == 0
 
 
 def test_forgetting_asks_first_prints_a_receipt_and_can_be_looked_at_again() -> None:

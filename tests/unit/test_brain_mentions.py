@@ -79,10 +79,10 @@ def ranked(
 ) -> dict[str, float]:
     near = Neighborhood()
     for source, target in edges:
-        near.edges[near.place(source), near.place(target)] = 1
+        near.add(near.place(source), [], [(target, 1)])
     near.into = {near.place(node): count for node, count in (known or {}).items()}
     met = near.met(seeds)
-    return dict(zip(near.nodes, met.tolist(), strict=True))
+    return dict(zip(near.named(range(len(met))), met.tolist(), strict=True))
 
 
 def test_seeds_are_hits_and_names_in_equal_parts_and_names_of_hubs_count_less() -> None:

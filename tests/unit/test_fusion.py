@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from isotherm.pipeline.fusion import Fusion, Ranked, fuse, meaning, peakedness, weights, words
+from isotherm.pipeline.fusion import Fusion, Ranked, fuse, meaning, peakedness, telling, weights, words
 
 Hits = list[tuple[int, float]]
 LEG = st.dictionaries(st.integers(0, 9), st.floats(-1, 30, allow_nan=False), max_size=8).map(
@@ -67,6 +67,15 @@ def peaked(best: str) -> list[tuple[str, float]]:
 def test_a_leg_whose_best_stand_out_is_heard_above_one_that_rates_all_alike() -> None:
     assert fuse({"one": words(flat("a")), "two": words(peaked("b"))})[0].key == "b"
     assert fuse({"one": words(peaked("a")), "two": words(flat("b"))})[0].key == "a"
+
+
+def test_words_are_heard_less_the_less_they_tell() -> None:
+    def heard(asked: int) -> float:
+        return weights({"words": words(peaked("a"), telling(5.0, asked)), "meaning": meaning(peaked("b"))})["words"]
+
+    assert heard(1) == heard(2) == weights({"words": words(peaked("a")), "meaning": meaning(peaked("b"))})["words"]
+    assert heard(2) > heard(5) > heard(50) > 0
+    assert weights({"words": words(peaked("a"), telling(5.0, 50))}) == {"words": 1.0}
 
 
 def test_a_leg_may_bring_a_confidence_of_its_own() -> None:

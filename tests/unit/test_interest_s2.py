@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from isotherm.pipeline.interest.candidates import Candidate, HistPoint, Point
-from isotherm.pipeline.interest.pairs import Relation, Side, relate_by_rules
+from isotherm.pipeline.interest.pairs import Link, Relation, Side, contradictions_by_rules, relate_by_rules
 from isotherm.pipeline.interest.s2 import ClusterResult, Component, cluster, touching
 
 
@@ -175,3 +175,23 @@ def test_what_touches_a_stored_point_is_what_the_whole_comparison_finds() -> Non
     assert cluster(points, history, relate_by_rules, known=found, proposed=()) == cluster(
         points, history, relate_by_rules, known=[(1, history[0].id)], proposed=[]
     )
+
+
+SAID = st.sampled_from([
+    "likes coffee", "no longer drinks coffee", "dark mode", "light mode", "uses Postgres 15", "uses Postgres 16",
+    "vegetarian", "eats fish again", "lives in Berlin", "moved to Munich", "gym on Monday", "gym on Friday", "kelp", "",
+])  # fmt: skip
+
+
+@given(st.lists(st.builds(Side, SAID, st.one_of(st.just(""), SAID)), max_size=8))
+def test_contradictions_of_a_session_are_those_that_pairs_have_by_themselves(sides: list[Side]) -> None:
+    pairs = [(i, j) for i in range(len(sides)) for j in range(i)]
+    alone = [(i, j) for i, j in pairs if relate_by_rules(sides[i], sides[j], 0.5).link is Link.CONTRADICTS]
+    assert contradictions_by_rules(sides, pairs) == alone
+
+
+def test_a_cheaper_way_to_find_contradictions_gives_the_same_clusters() -> None:
+    points = [p("dark mode", 1, 0), p("light mode", 0.9, 0.1), p("kelp", 0, 1)]
+    asked = cluster(points, [], relate_by_rules)
+    assert asked.components[0].tense
+    assert cluster(points, [], relate_by_rules, contradicting=contradictions_by_rules) == asked

@@ -3,9 +3,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isotherm.pipeline import text
-from isotherm.pipeline.tier.newest import alike, asks_for_the_present, newest_first, pairs, statement
+from isotherm.pipeline.tier import newest
+from isotherm.pipeline.tier.newest import alike, asks_for_the_present, may_renew, newest_first, pairs, statement
 from isotherm.pipeline.tier.ranking import Candidate, Scored, rank
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.weights import RecallWeights
@@ -19,7 +22,7 @@ def scored(*overlaps: float) -> list[Scored]:
         Candidate(n, f"r{n}", Tier.HOT, NOW - timedelta(days=100 - n), 0.5, overlap)
         for n, overlap in enumerate(overlaps)
     ]
-    return rank(rows, RecallWeights(semantic=1, recency=0, importance=0), NOW)
+    return list(rank(rows, RecallWeights(semantic=1, recency=0, importance=0), NOW))
 
 
 def keys(items: list[Scored]) -> list[int]:
@@ -78,3 +81,8 @@ def test_vectors_say_whether_statements_are_about_one_thing_and_words_where_ther
     assert alike(said, [(0, 1)], {}) == [(0, 1)]
     assert alike(said, [(0, 1)], {(0, 1): 0.3}) == []
     assert alike(said, [(0, 1)], {(0, 1): 0.6}) == [(0, 1)]
+
+
+@given(st.from_regex(newest._RENEWED) | st.text(st.sampled_from("\u017fnew\u0131\u212aloco chagd.")) | st.text())
+def test_the_quick_look_for_words_of_change_leaves_none_out(content: str) -> None:
+    assert may_renew(content) is (newest._RENEWED.search(content) is not None)

@@ -1,8 +1,11 @@
 import math
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace, message_id
@@ -11,6 +14,7 @@ from isotherm.pipeline.tier.records import (
     NewRecord,
     Record,
     Tier,
+    cleaned_records,
     importance_for_role,
     importance_of,
     searchable_text,
@@ -164,3 +168,29 @@ def test_importance_of_another_type_is_refused() -> None:
     for wrong in (float("nan"), "0.5", b"x"):
         with pytest.raises(RejectedError, match="importance"):
             importance_of(wrong, None)  # type: ignore[arg-type]
+
+
+plain = st.text(st.characters(codec="ascii"), max_size=8)
+records = st.builds(
+    NewRecord,
+    id=st.sampled_from(["r1", " ", "", "é", "a\tb", "x" * 600, 5]) | plain,
+    content=st.sampled_from(["hello", "a\x00b", "\ud800", "é" * 6, "x" * 11, None]) | plain,
+    created_at=st.sampled_from([T0, T0.astimezone(timezone(timedelta(hours=2))), T0.replace(tzinfo=None), "now"]),
+    role=st.sampled_from([None, "user", "\x00", "x" * 600, 7]),
+    importance=st.sampled_from([None, 0.4, 9, -1, math.nan]),
+    categories=st.sampled_from([(), ("c\x00",)]),
+    metadata=st.sampled_from([{}, {"k": "\ud800"}, {"k": math.nan}]),
+    tier=st.sampled_from(Tier),
+    pinned=st.booleans(),
+)
+
+
+@given(st.lists(records, max_size=3) | st.lists(st.builds(NewRecord, id=plain, content=plain, created_at=st.just(T0))))
+def test_records_of_a_call_are_cleaned_as_one_by_one(given: list[NewRecord]) -> None:
+    try:
+        expected = [record.cleaned(max_bytes=10) for record in given]
+    except RejectedError as error:
+        with pytest.raises(RejectedError, match=f"^{re.escape(str(error))}$"):
+            cleaned_records(given, max_bytes=10)
+    else:
+        assert cleaned_records(given, max_bytes=10) == expected

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import threading
+from collections import defaultdict
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,12 +22,13 @@ from sessions import (
 from isotherm.pipeline import stages
 from isotherm.storage.postgres import interest_steps
 from isotherm.storage.postgres.pool import fetch_all
-from isotherm.tasks import produce_interest, producers
+from isotherm.tasks import app, produce_interest, producers
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from uuid import UUID
 
-    from harness import Processes
+    from harness import Process, Processes
 
 pytestmark = pytest.mark.usefixtures("opened")
 
@@ -42,8 +46,38 @@ def finished(operation_id: UUID) -> bool:
     return producers.operation(operation_id).final
 
 
+@contextmanager
+def monitored() -> Iterator[dict[str, list[str]]]:
+    """What a monitor such as flower is told meanwhile: types of events by the name of their task."""
+    names: dict[str, str] = {}
+    told: dict[str, list[str]] = defaultdict(list)
+
+    def take(event: dict[str, str]) -> None:
+        if event["type"].startswith("task-"):
+            name = names.setdefault(event["uuid"], event.get("name", ""))
+            told[name].append(event["type"])
+
+    with app.connection_for_read() as conn:
+        receiver = app.events.Receiver(conn, handlers={"*": take})
+        thread = threading.Thread(target=receiver.capture, kwargs={"wakeup": False}, daemon=True)
+        thread.start()
+        try:
+            yield told
+        finally:
+            receiver.should_stop = True
+            thread.join(10)
+
+
 def test_a_session_goes_through_every_stage_of_a_real_worker_each_seen_in_its_log(processes: Processes) -> None:
     worker = processes.worker()
+    with monitored() as told:
+        _goes_through_every_stage(worker)
+        wait_until(lambda: all("task-succeeded" in told[stage] for stage in interest_steps.ORDER), what="the monitor")
+    for stage in interest_steps.ORDER:
+        assert told[stage].count("task-received") == told[stage].count("task-started") >= 1, stage
+
+
+def _goes_through_every_stage(worker: Process) -> None:
     first = ingest(session("s1", *FIRST))
     wait_until(lambda: finished(first), what="the first session")
     second = ingest(session("s2", *SECOND, day=1))

@@ -1,7 +1,7 @@
 """The faulty app, with faults in each stage of interests.
 
 `gate-<stage>`: stand still when a stage's effects are written and not committed yet. `die-<operation>-<place>`: be killed
-there, once. Places: `before-<stage>` and `after-<stage>` its commit, `answered-<question>` by a model and `stored-<question>`.
+there, once; `kill-<operation>-<place>`: each time. Places: `before-<stage>` and `after-<stage>` its commit, `answered-<question>` by a model and `stored-<question>`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from isotherm.tasks import interest, interest_decide
 __all__ = ["app"]
 
 _settle = ClaimedStep.settle
-_publish = interest.publish_and_remove
+_go_on = interest.go_on
 _answered = HttpChatModel.ask
 _stored = RememberingChat.ask
 _settled: list[str] = []
@@ -29,7 +29,7 @@ _settled: list[str] = []
 
 def _die(place: str) -> None:
     name = f"{get_contextvars().get('operation_id')}-{place}"
-    if _is_set(f"die-{name}") and _first(f"died-{name}"):
+    if _is_set(f"kill-{name}") or (_is_set(f"die-{name}") and _first(f"died-{name}")):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -41,10 +41,10 @@ def _gated_settle(self: ClaimedStep, conn: Any, receipt: dict[str, Any], *, is_r
     _die(f"before-{self.stage}")
 
 
-def _faulty_publish(messages: Any) -> None:
+def _faulty_go_on(step: Any, messages: Any) -> None:
     """What comes after the commit of a stage that has followers; the relay lets their messages out instead."""
     _die(f"after-{_settled[0]}")
-    _publish(messages)
+    _go_on(step, messages)
 
 
 def _faulty_answered(self: HttpChatModel, question: Any) -> Any:
@@ -60,7 +60,7 @@ def _faulty_stored(self: RememberingChat, question: Any) -> Any:
 
 
 ClaimedStep.settle = _gated_settle  # type: ignore[method-assign]
-interest.publish_and_remove = _faulty_publish
-interest_decide.publish_and_remove = _faulty_publish
+interest.go_on = _faulty_go_on
+interest_decide.go_on = _faulty_go_on
 HttpChatModel.ask = _faulty_answered  # type: ignore[method-assign]
 RememberingChat.ask = _faulty_stored  # type: ignore[method-assign]
