@@ -47,7 +47,7 @@ def import_file(payload: dict[str, Any]) -> dict[str, Any]:
         wanted = Put(waiting.place, checked, replace_parts=True, embeds=embeds, now=datetime.now(UTC), keep_times=True)
         under = NewOperation(step.operation_id, KIND, step.trace_id)
         with connection() as conn:
-            if not brain_imports.take(conn, int(step.input["file"])):
+            if not brain_imports.take(conn, int(step.input["file"]), waiting):
                 step.settle(conn, _SUPERSEDED)
                 return step.receipt
             done = brain_write.store(conn, under, wanted, opened.patience, unit=step.unit)

@@ -27,11 +27,10 @@ FROM brain_imports AS i JOIN namespaces AS n ON n.id = i.namespace_id WHERE i.id
 # In order of their ids, so that two of one object never wait for each other.
 _TAKE = """
 WITH waiting AS (
-    SELECT i.id FROM brain_imports AS i JOIN brain_imports AS mine
-        ON mine.id = %s AND i.namespace_id = mine.namespace_id AND i.object_id = mine.object_id AND i.id <= mine.id
-    ORDER BY i.id FOR UPDATE OF i
+    SELECT id FROM brain_imports WHERE namespace_id = %(ns)s AND object_id = %(object)s AND id <= %(key)s
+    ORDER BY id FOR UPDATE
 )
-DELETE FROM brain_imports AS i USING waiting AS w WHERE i.id = w.id RETURNING i.id"""
+DELETE FROM brain_imports AS i USING waiting AS w WHERE i.id = w.id AND i.namespace_id = %(ns)s RETURNING i.id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +68,11 @@ def get(conn: Connection, key: int) -> Waiting | None:
     return Waiting(Place(int(namespace_id), int(bank_id)), name, Document(*document))
 
 
-def take(conn: Connection, key: int) -> bool:
+def take(conn: Connection, key: int, waiting: Waiting) -> bool:
     """Take a file out, in the transaction that stores it; False when a newer text of the same object was stored before.
 
     Older texts of the object that still wait are taken out with it: whenever their steps run, they must not come after it.
     Whoever stores one of them at this moment is waited for.
     """
-    return key in {int(row[0]) for row in conn.execute(_TAKE, (key,)).fetchall()}
+    values = {"ns": waiting.place.namespace_id, "object": waiting.document.id, "key": key}
+    return key in {int(row[0]) for row in conn.execute(_TAKE, values).fetchall()}
