@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import structlog
 from celery.beat import PersistentScheduler
 
-log = structlog.get_logger("isotherm")
+from isotherm.tasks.log import log
 
 # What wall clock and monotonic clock may differ by between two looks; clocks that are slewed stay far below.
 _JUMP_S = 1.0

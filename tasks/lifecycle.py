@@ -19,9 +19,8 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.storage.settings import settings
 from isotherm.tasks import logs
 from isotherm.tasks.app import app
+from isotherm.tasks.log import log
 from isotherm.tasks.stage import worker_prefix
-
-log = structlog.get_logger("isotherm")
 
 
 @signals.setup_logging.connect

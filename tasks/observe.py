@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
-import structlog
 from prometheus_client import Counter, Gauge, Histogram
 
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.events import Event
 from isotherm.pipeline.tier.records import Tier
-
-log = structlog.get_logger("isotherm")
+from isotherm.tasks.log import log
 
 EVENTS = Counter("isotherm_events", "Events by name", ["event"])
 MOVES = Counter("isotherm_tier_moves", "Records that changed tiers, by reason", ["reason"])

@@ -26,9 +26,8 @@ from isotherm.storage.postgres.pool import statement
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.tasks.app import app
 from isotherm.tasks.canvas import FAN_OUT
+from isotherm.tasks.log import log
 from isotherm.tasks.publish import after_commit, publish_and_remove
-
-log = structlog.get_logger("isotherm")
 
 # Between steps of seconds a message costs nothing; after this time a task ends, so that its process serves others too.
 _QUICK_S = 1.0

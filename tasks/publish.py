@@ -17,7 +17,6 @@ from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-import structlog
 from kombu.exceptions import OperationalError
 
 from isotherm.pipeline.errors import TransientError
@@ -27,8 +26,7 @@ from isotherm.storage.postgres.outbox import STEP, Message
 from isotherm.storage.postgres.pool import connection
 from isotherm.tasks.app import app
 from isotherm.tasks.canvas import BUILDERS
-
-log = structlog.get_logger("isotherm")
+from isotherm.tasks.log import log
 
 # After a failure nothing is tried for a moment: a caller that stores a thousand records must not wait for a thousand
 # refused connections.

@@ -33,10 +33,9 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
 from isotherm.tasks.app import app
+from isotherm.tasks.log import log
 from isotherm.tasks.observe import TASK_SECONDS, emit
 from isotherm.tasks.onward import going_on
-
-log = structlog.get_logger("isotherm")
 
 # While PostgreSQL is away a worker has nothing else to do; past this the lease runs out and the sweeper takes over.
 _GIVE_BACK_FOR_S = 60.0

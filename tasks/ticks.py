@@ -8,8 +8,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import structlog
-
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError, TransientError
@@ -31,10 +29,9 @@ from isotherm.storage.postgres import quotas as quota_rows
 from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import broker, passes
 from isotherm.tasks.app import app
+from isotherm.tasks.log import log
 from isotherm.tasks.observe import TASK_SECONDS, emit, show_depth
 from isotherm.tasks.publish import publish
-
-log = structlog.get_logger("isotherm")
 
 # One tick publishes or takes back at most this many before it makes room for other work.
 _BATCH = 200
