@@ -44,7 +44,7 @@ class Look:
 
     def asked(self) -> list[tuple[str, dict[str, Any]]]:
         """Statements to go along with the read of what was found, so that a look costs no round trip of its own."""
-        return brain_newer.asked(self.namespace_id, [each.id for each in self.kept], self.rows)
+        return brain_newer.asked(self.namespace_id, [each.id for each in self.kept], self.rows[: renewing.LOOKED_AT])
 
 
 def renewed_by(item: Kept) -> UUID | None:
@@ -63,7 +63,11 @@ def newest_first(
     """
     edges, said = brain_newer.edges(answered[0]), brain_newer.said(answered[1])
     places = {each.id: place for place, each in enumerate(look.kept)}
-    statements = renewing.statements(look.query, said)
+    least = newest.AS_GOOD * max((each.score or 0.0 for each in look.kept), default=0.0)
+    rated = {each.id for each in look.kept if (each.score or 0.0) >= least}
+    statements = renewing.statements(
+        look.query, [replace(one, text=one.text if one.id in rated else "") for one in said]
+    )
     if not (edges or statements):
         return list(look.kept), {}
     met, pairs, items = _by_edges(conn, look, edges, places)
@@ -115,7 +119,7 @@ def _by_words(
         return []
     rows = look.rows
     cosines = brain_newer.cosines(conn, look.namespace_id, [rows[places[one.id]] for one in said], pairs)
-    alike = [(places[said[a].id], places[said[b].id]) for a, b in newest.alike(statements, pairs, cosines)]
+    alike = [(places[said[a].id], places[said[b].id]) for a, b in renewing.alike(statements, pairs, cosines)]
     score = [each.score or 0.0 for each in look.kept]
     return [(a, b) for a, b in alike if score[b] >= newest.AS_GOOD * score[a]]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -21,7 +21,7 @@ from isotherm.pipeline.tier import newest, spans
 from isotherm.pipeline.tier.answers import Recall, Recalled
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.learned import LearnedPoint, of_records
+from isotherm.pipeline.tier.learned import of_records
 from isotherm.pipeline.tier.messages import with_whole_pairs
 from isotherm.pipeline.tier.ranking import Lexical, Scored, Touch, rank, select
 from isotherm.pipeline.tier.records import Record, Tier
@@ -38,6 +38,7 @@ from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Concluded, Tail, TailRecord
 from isotherm.storage.redis.touches import Touches
+from isotherm.storage.tier_concluded import concluded
 from isotherm.storage.tier_graph import Walk, walked
 from isotherm.storage.tier_seen import Seen
 from isotherm.storage.tier_seen import newest_first as put_newest_first
@@ -141,9 +142,9 @@ class TierMemory:
                 if done.new and also:
                     messages += also(conn)
         except BaseException:
-            self._end(_concluded(generations, None, rows))
+            self._end(concluded(generations, None, rows))
             raise
-        return Stored(done, [*done.messages, *messages], partial(_concluded, generations, done, rows))
+        return Stored(done, [*done.messages, *messages], partial(concluded, generations, done, rows))
 
     def conclude(self, writes: Sequence[Stored]) -> None:
         """Bring the hot tails up to date with writes, in their order and in one round trip."""
@@ -165,7 +166,7 @@ class TierMemory:
                 if untold:
                     messages = [*messages, refresh_tails(conn, trace_id, untold, delay=self._patience.grace)]
         finally:
-            self._end(_concluded(generations, None, ()))
+            self._end(concluded(generations, None, ()))
         return done, messages
 
     def recall(
@@ -200,7 +201,7 @@ class TierMemory:
             return Recall()
         quota = max(_MIN_QUOTA, _PER_WANTED * normal.total)
         near, degraded = self._near(query)  # before a connection is taken
-        points, away = self._learned(scope, query, near) if learned else ((), ())
+        points, away = tier_learned.asked(scope, query, near) if learned and query.strip() else ((), ())
         degraded += away
         with reading() as conn:
             quotas = tier_candidates.Quotas(quota, quota, quota)
@@ -236,16 +237,6 @@ class TierMemory:
         finally:
             degraded += counting()
         return Recall(items, degraded, found.truncated, told, points)
-
-    def _learned(self, scope: Scope, query: str, near: Near | None) -> tuple[tuple[LearnedPoint, ...], tuple[str, ...]]:
-        """Points that match, and what the answer must say when interests are out of reach: records still answer."""
-        if not query.strip():
-            return (), ()
-        try:
-            with connection() as conn:
-                return tier_learned.points(conn, scope, query, near), ()
-        except TransientError:
-            return (), ("interests",)
 
     def _span(self, conn: Connection, scope: Scope, query: str, now: datetime) -> Span | None:
         """The time that a query asks about. Where it does not say which May, it is the last one of this memory."""
@@ -392,24 +383,3 @@ class TierMemory:
         # Where Redis is away, the raised generation keeps readers off the tail.
         with suppress(UnavailableError):
             self._tail.conclude(writes)
-
-
-def _concluded(
-    generations: Mapping[int, str | None], done: Remembered | None, rows: Sequence[Placed]
-) -> list[Concluded]:
-    """What the tails are to be told of a write; a tail whose rows changed in place, or may have, is dropped."""
-    # A call that wrote more than it tells is a bulk load, between which nobody reads: the next reader fills the tail from
-    # the database, once for all of them.
-    written = None if done is None else done.rows
-    by_id = {(p.place.namespace_id, p.record.id): p.record for p in rows} if written else {}
-    found = []
-    for namespace_id, generation in generations.items():
-        if generation is None:
-            continue
-        mine = None if written is None else [w for w in written if w.namespace_id == namespace_id]
-        copies: list[TailRecord] | None = None
-        if mine is not None and all(w.version == 1 for w in mine):
-            told = [(w.key, by_id[namespace_id, w.id]) for w in mine]
-            copies = [TailRecord(r.id, key, r.role, r.created_at, r.content, r.metadata) for key, r in told]
-        found.append(Concluded(namespace_id, generation, copies))
-    return found

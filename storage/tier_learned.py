@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from isotherm.pipeline import text
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.interest.ranking import LEAST_SIMILARITY
 from isotherm.pipeline.tier.learned import LearnedPoint, chosen
 from isotherm.storage.postgres import interest_read
 from isotherm.storage.postgres.namespaces import Scope, predicate
-from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.tier_vectors import Near
 
 _QUOTA = 20
@@ -23,6 +24,15 @@ SELECT p.id, s.record_key, s.record_id FROM unnest(%(points)s::uuid[]) AS p (id)
     WHERE e.point_id = p.id AND {scope} GROUP BY e.record_key, e.record_id
     ORDER BY said_at DESC, e.record_key DESC LIMIT %(records)s) AS s
 ORDER BY p.id, s.said_at DESC, s.record_key DESC"""
+
+
+def asked(scope: Scope, query: str, near: Near | None) -> tuple[tuple[LearnedPoint, ...], tuple[str, ...]]:
+    """Points that match, and what the answer must say when interests are out of reach: records still answer."""
+    try:
+        with connection() as conn:
+            return points(conn, scope, query, near), ()
+    except TransientError:
+        return (), ("interests",)
 
 
 def points(conn: Connection, scope: Scope, query: str, near: Near | None) -> tuple[LearnedPoint, ...]:

@@ -91,12 +91,16 @@ def joined(
     legs: Mapping[str, Scores],
     rows: Mapping[UUID, Indexed],
     k: int,
+    words: int,
     fusion: Fusion,
     rrf_k: int,
     decay: Decay,
     now: datetime,
 ) -> list[Hit]:
-    """Join the k best of each leg; for sums every leg scores what another one proposed, ranks are of what it proposed itself."""
+    """Join the k best of each leg; for sums every leg scores what another one proposed, ranks are of what it proposed itself.
+
+    Args: words: of the query.
+    """
     ordered = {name: sorted(found, key=lambda i: (-found[i], rows[i].key)) for name, found in legs.items()}
     proposed = {i for found in ordered.values() for i in found[:k]}
     ranked: dict[str, Ranked[UUID]] = {}
@@ -104,12 +108,19 @@ def joined(
         by_rank = [i for i in found[:k] if legs[name][i] > 0]
         shown = by_rank if fusion is Fusion.RRF else [i for i in found if i in proposed]
         hits = [(i, legs[name][i]) for i in shown]
-        ranked[name] = joining.meaning(hits) if name == VECTOR else joining.words(hits)
+        ranked[name] = _ranked(name, hits, words)
     return [
         Hit(row.object.id, row.object.parent_id, decay.apply(one.score, row.as_of, now), row.as_of, one.shares)
         for one in joining.fuse(ranked, fusion, rrf_k=rrf_k)
         for row in (rows[one.key],)
     ]
+
+
+def _ranked(name: str, hits: Sequence[tuple[UUID, float]], words: int) -> Ranked[UUID]:
+    if name == VECTOR:
+        return joining.meaning(hits)
+    best = max((score for _, score in hits), default=0.0)
+    return joining.words(hits, joining.telling(best, words) if name == LEXICAL else 1.0)
 
 
 def _shown(each: Object) -> str:

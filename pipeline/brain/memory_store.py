@@ -187,7 +187,7 @@ class MemoryObjects:
             legs = {LEXICAL: memory_search.lexical(query, every, inside)}
             legs |= {} if vector is None else {VECTOR: memory_search.nearest(vector, inside)}
             return replace(
-                self._answer(namespace, query, most, self._hits(legs, inside, fusion, most)), degraded=degraded
+                self._answer(namespace, query, most, self._hits(query, legs, inside, fusion, most)), degraded=degraded
             )
 
     def find_exact(
@@ -204,7 +204,7 @@ class MemoryObjects:
             inside = self._inside(namespace, every, within)
             called = {each.object.id: each for each in memory_search.equal(query, inside, sorted(fields))}
             legs = {LEXICAL: memory_search.lexical(query, every, inside), ALIKE: memory_search.alike(query, inside)}
-            hits = {hit.id: hit for hit in self._hits(legs, inside, None, most)}
+            hits = {hit.id: hit for hit in self._hits(query, legs, inside, None, most)}
             for key, each in called.items():
                 known = hits.get(key) or Hit(key, each.object.parent_id, 0.0, each.as_of)
                 hits[key] = known._replace(score=known.score + EQUAL)
@@ -267,11 +267,13 @@ class MemoryObjects:
         return found
 
     def _hits(
-        self, legs: Mapping[str, Scores], inside: Iterable[Indexed], fusion: Fusion | None, most: int
+        self, query: str, legs: Mapping[str, Scores], inside: Iterable[Indexed], fusion: Fusion | None, most: int
     ) -> list[Hit]:
         config, rows = self.config, {each.object.id: each for each in inside}
-        k = max(config.candidate_k, 4 * most)
-        return memory_search.joined(legs, rows, k, fusion or config.fusion, config.rrf_k, config.decay, config.now())
+        k, words = max(config.candidate_k, 4 * most), len(text.terms(query, memory_search.QUERY_TERMS))
+        return memory_search.joined(
+            legs, rows, k, words, fusion or config.fusion, config.rrf_k, config.decay, config.now()
+        )
 
     def _answer(self, namespace: Namespace, query: str, most: int, hits: Iterable[Hit]) -> Answer:
         promoted = promote(hits, self.config.evidence_n)

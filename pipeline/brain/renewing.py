@@ -15,13 +15,19 @@ from uuid import UUID
 from isotherm.pipeline import text
 from isotherm.pipeline.brain.links import fold_label
 from isotherm.pipeline.tier import newest
+from isotherm.pipeline.tier.newest import Pair
+from isotherm.pipeline.tier.ranking import lexical_overlap
 
 FROM_NEWER: Final = frozenset({"supersedes", "replaces", "updates"})
 FROM_OLDER: Final = frozenset({"superseded_by", "replaced_by", "sequel"})
 # Of two that contradict each other the later one counts.
 EITHER: Final = frozenset({"contradicts"})
-# Characters of each text that are looked at.
+# The best that are compared with each other, as far as they are rated like the best one, and characters of each.
+LOOKED_AT: Final = 10
 LOOKED_CHARS: Final = 2_000
+# Objects have no speaker whose later word counts more, so both their vectors and the sentences in question must be alike.
+SAME_COSINE: Final = newest.SAME_COSINE
+_SAME_WORDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +96,13 @@ def statements(query: str, said: Sequence[Said]) -> list[newest.Statement]:
         return []
     rest = [(place, one) for place, one in dated if place not in set(news)]
     return first + [newest.statement_of(p, (one.since, ""), one.kind, one.text, weights, hints) for p, one in rest]
+
+
+def alike(found: Sequence[newest.Statement], pairs: Iterable[Pair], cosines: Mapping[Pair, float]) -> list[Pair]:
+    """Those pairs that are about one thing. Args: cosines: of the rows' vectors, as far as both have one."""
+    words = {one.key: one.words for one in found}
+    return [
+        pair
+        for pair in pairs
+        if cosines.get(pair, 1.0) >= SAME_COSINE and lexical_overlap(words[pair[0]], words[pair[1]]) >= _SAME_WORDS
+    ]

@@ -23,8 +23,8 @@ _BY_STEP: Final = (0.0, 0.4, 0.25)
 _OF_SESSION: Final = 0.4
 # What the meaning of the turns around it counts beside their words, and how steeply: of cosines, which crowd, only the best
 # tell where the matter was spoken of.
-_AROUND_MEANT: Final = 0.35
-_AROUND_PEAK: Final = 4
+_AROUND_MEANT: Final = 0.5
+_AROUND_PEAK: Final = 8
 # What the best by words has of each word asked when all of them are heard. Here words count once, so it is less than by BM25.
 TELLING: Final = 1.5
 # What it counts to be of the time that is asked about, of what the best has.

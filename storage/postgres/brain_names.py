@@ -43,7 +43,7 @@ ORDER BY n.name, n.object_key"""
 
 _BY_NAME = """
 SELECT n.name, n.object_id FROM brain_names AS n
-WHERE n.namespace_id = %(ns)s AND n.name = ANY(%(names)s::text[])
+WHERE n.namespace_id = %(ns)s AND n.name = ANY(string_to_array(%(names)s, E'\n'))
 ORDER BY n.name, n.object_key LIMIT %(limit)s"""
 
 _STILL = """
@@ -104,11 +104,10 @@ def by_words(conn: Connection, namespace_id: int, terms: Sequence[int]) -> dict[
 
 
 def by_name(conn: Connection, namespace_id: int, names: Sequence[str], limit: int) -> dict[str, list[UUID]]:
-    """Who is called just so, by name."""
+    """Who is called just so, by name. Args: names: of one line each."""
     found: dict[str, list[UUID]] = {}
-    for name, object_id in conn.execute(
-        _BY_NAME, {"ns": namespace_id, "names": list(names), "limit": limit}
-    ).fetchall():
+    values = {"ns": namespace_id, "names": "\n".join(names), "limit": limit}
+    for name, object_id in conn.execute(_BY_NAME, values).fetchall():
         found.setdefault(name, []).append(object_id)
     return {name: bearers for name, bearers in found.items() if len(bearers) <= mentions.BEARERS}
 

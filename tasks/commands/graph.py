@@ -114,7 +114,7 @@ def drift(
 def rebuild(*, agent: Agent = None, tenant: Tenant = None, as_json: JsonFlag = False) -> None:
     """Drop the graph and fill it again from the database; what is written meanwhile is in it too."""
     with errors_as_sentences():
-        _show(_each(agent, tenant, "rebuilding", _rebuilt), as_json=as_json)
+        _show(_each(agent, tenant, "rebuilding", _rebuilt), as_json=as_json, what="written")
 
 
 class _Bar:
@@ -198,7 +198,7 @@ def _banks(agent: str | None, tenant: str | None) -> list[Place]:
     ]
 
 
-def _show(lines: list[_Line], *, as_json: bool) -> None:
+def _show(lines: list[_Line], *, as_json: bool, what: str = "differed") -> None:
     if as_json:
         print_json([asdict(line) for line in lines])
         return
@@ -207,7 +207,7 @@ def _show(lines: list[_Line], *, as_json: bool) -> None:
          line.discarded, line.of)
         for line in lines
     ]  # fmt: skip
-    columns = ("agent", "tenant", "objects", "edges", "objects differed", "edges differed", "discarded", "of")
+    columns = ("agent", "tenant", "objects", "edges", f"objects {what}", f"edges {what}", "discarded", "of")
     out.print(table("Graphs", columns, rows, right=(2, 3, 4, 5, 6)))
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 from uuid import UUID
 
 import typer
@@ -57,12 +57,18 @@ class SetAside:
 
 
 @dataclass(slots=True)
-class Ingested(SetAside):
-    """What an ingest did: messages read, records written, operations, and the bad lines."""
+class TakenIn(SetAside):
+    """What was taken in from a file: lines read, records written, operations, and the bad lines."""
 
     read: int = 0
     written: int = 0
     operations: list[UUID] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Ingested(TakenIn):
+    """The same of conversations; `repeated` counts calls that had been made before."""
+
     repeated: int = 0
 
     def count(self, accepted: Accepted) -> None:
@@ -257,19 +263,22 @@ def progress() -> Progress:
     )  # fmt: skip
 
 
+def taken_json(what: str, done: TakenIn, left: int) -> dict[str, Any]:
+    """What was taken in, for programs. Args: what: the name of the lines; left: operations that did not end."""
+    return {
+        what: done.read,
+        "written": done.written,
+        "operations": [str(i) for i in done.operations],
+        "unfinished": left,
+        "bad_lines": [{"line": n, "reason": why} for n, why in done.bad],
+        "set_aside": str(done.set_aside) if done.set_aside else None,
+    }
+
+
 def tell(done: Ingested, left: int, *, as_json: bool = False) -> None:
     """Say what an ingest did."""
     if as_json:
-        print_json(
-            {
-                "messages": done.read,
-                "written": done.written,
-                "operations": [str(i) for i in done.operations],
-                "unfinished": left,
-                "bad_lines": [{"line": n, "reason": why} for n, why in done.bad],
-                "set_aside": str(done.set_aside) if done.set_aside else None,
-            }
-        )
+        print_json(taken_json("messages", done, left))
         return
     known = done.read - done.written
     out.print(f"{counted(done.read, 'message')} read: {done.written} new or changed, {known} known already")

@@ -7,10 +7,8 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, BinaryIO, TextIO
-from uuid import UUID
 
 import typer
 
@@ -21,7 +19,7 @@ from isotherm.pipeline.tier.portable import PortableRecord, read_line
 from isotherm.pipeline.transcript import BadLine
 from isotherm.tasks import producers
 from isotherm.tasks.commands import import_texts
-from isotherm.tasks.commands.ingest import SetAside, progress, set_aside, tell_bad, wait_for_operations
+from isotherm.tasks.commands.ingest import TakenIn, progress, set_aside, taken_json, tell_bad, wait_for_operations
 from isotherm.tasks.commands.inputs import lines
 from isotherm.tasks.commands.memory import Session, Tenant
 from isotherm.tasks.commands.output import Exit, JsonFlag, counted, err, errors_as_sentences, out, print_json, ready
@@ -91,15 +89,6 @@ def _target(file: Path | None) -> Iterator[TextIO]:
     part.replace(file)
 
 
-@dataclass(slots=True)
-class _Imported(SetAside):
-    """What an import did."""
-
-    read: int = 0
-    written: int = 0
-    operations: list[UUID] = field(default_factory=list)
-
-
 def import_(
     file: Annotated[
         Path,
@@ -144,7 +133,7 @@ def _import_records(file: Path, *, wait: bool, as_json: bool) -> None:
             raise RejectedError("records come from one file, as `export` wrote it")
         chosen = ready()
         storage.open(chosen)
-        done = _Imported()
+        done = TakenIn()
         with progress() as bars:
             bar = bars.add_task("importing", total=file.stat().st_size or 1, unit="B")
             with file.open("rb") as source:
@@ -159,7 +148,7 @@ def _import_records(file: Path, *, wait: bool, as_json: bool) -> None:
             raise SystemExit(int(Exit.REFUSED))
 
 
-def _batches(done: _Imported, folder: Path, file: Path, source: BinaryIO) -> Iterator[list[PortableRecord]]:
+def _batches(done: TakenIn, folder: Path, file: Path, source: BinaryIO) -> Iterator[list[PortableRecord]]:
     """Records of one bank at a time, as they follow each other in the file."""
     batch: list[PortableRecord] = []
     held = 0
@@ -188,18 +177,9 @@ def _parsed(line: bytes) -> PortableRecord:
     return read_line(line)
 
 
-def _tell(done: _Imported, left: int, *, as_json: bool) -> None:
+def _tell(done: TakenIn, left: int, *, as_json: bool) -> None:
     if as_json:
-        print_json(
-            {
-                "records": done.read,
-                "written": done.written,
-                "operations": [str(i) for i in done.operations],
-                "unfinished": left,
-                "bad_lines": [{"line": n, "reason": why} for n, why in done.bad],
-                "set_aside": str(done.set_aside) if done.set_aside else None,
-            }
-        )
+        print_json(taken_json("records", done, left))
         return
     out.print(f"{counted(done.read, 'record')} read: {done.written} new, {done.read - done.written} known already")
     if left:

@@ -12,11 +12,13 @@ from inprocess import check_database, drive
 from tiering import NS, OPERATION, policy
 
 from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.plan import Move
+from isotherm.pipeline.tier.ranking import Touch
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.storage.postgres import tier_move, tier_plan, tier_touch
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import passes, producers
+from isotherm.tasks import passes, producers, ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +52,7 @@ class Crowd:
         self.namespace_id: int = fetch_all("SELECT id FROM namespaces")[0][0]
         self.texts = {i: f"{LONG} first {i}" for i in IDS}
         self.touched = dict.fromkeys(IDS, 0)
+        self.recalled = 0
         self.evicted: set[str] = set()
         self.faults: list[BaseException] = []
         self._turns = threading.Barrier(3)
@@ -73,12 +76,19 @@ class Crowd:
                 self.faults.append(error)
 
     def touch(self, n: int, chooser: random.Random) -> None:
-        """Accesses of four records, as a recall counts them."""
-        chosen = chooser.sample(IDS, 4)
-        with connection() as conn:
-            tier_touch.apply(conn, f"batch{n}", {self.keys[i]: 1 for i in chosen}, datetime.now(UTC), promote_access=3)
+        """Accesses: one round in ten by a recall and the tick that follows it, else as that tick would count them."""
+        if n % 10 == 0:
+            found = producers.recall(NS, "kelp water", budget=RecallBudget(total=4), touch=Touch.SELECTED).items
+            chosen = [item.record.id for item in found]
+            ticks.touch()
+        else:
+            chosen = chooser.sample(IDS, 4)
+            counts = {self.keys[i]: 1 for i in chosen}
+            with connection() as conn:
+                tier_touch.apply(conn, f"batch{n}", counts, datetime.now(UTC), promote_access=3)
         for i in chosen:
             self.touched[i] += 1
+        self.recalled += len(chosen) if n % 10 == 0 else 0
 
     def move(self, n: int, _: random.Random) -> None:
         """A pass that sends everything down a tier, or up; two of each in turn."""
@@ -113,6 +123,7 @@ def test_no_update_is_lost_no_delete_undone_and_no_deadlock_surfaces(memory: Sto
     crowd = Crowd()
     crowd.run()
     assert crowd.faults == []
+    assert crowd.recalled > ROUNDS / 5, "recalls found nothing to count"
     drive()
     left = set(IDS) - crowd.evicted
     assert len(crowd.evicted) == ROUNDS // 200

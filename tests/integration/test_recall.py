@@ -61,6 +61,25 @@ def test_unindexed_records_are_found_by_their_words_before_any_worker_ran(memory
     assert "unindexed" in answer.items[0].legs
 
 
+def test_a_question_takes_three_statements_however_much_it_finds(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert memory
+    store([f"kelp grows {n}" for n in range(60)])
+    drive()
+    producers.recall(NS, "kelp", budget=only(total=1))  # the connection's mode is set
+    asked: list[object] = []
+    execute = psycopg.Connection.execute
+
+    def counting(conn: Any, query: Any, *given: Any, **more: Any) -> Any:
+        asked.append(query)
+        return execute(conn, query, *given, **more)
+
+    monkeypatch.setattr(psycopg.Connection, "execute", counting)
+    assert len(ids(producers.recall(NS, "kelp", budget=only(total=40)))) == 40
+    assert len(asked) == 3
+
+
 def test_a_backlog_of_unindexed_records_is_said_to_hide_some(memory: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory
     store(["kelp"] * 5)

@@ -64,6 +64,7 @@ def test_foreign_messages_are_refused_and_told_and_the_next_real_one_is_done(
         "step_id": step_of(kept.operation_id).id,
         "trace_id": str(producers.operation(kept.operation_id).trace_id),
     }
+    producers.flush()
     with app.connection_for_write() as connection:  # the real ones are announced again, after all that follows
         connection.default_channel.queue_purge("db")
     before = fetch_all(STATE)
