@@ -145,7 +145,7 @@ def _arguments() -> argparse.Namespace:
 def _processes(servers: Embedded, base: Path, each_s: float) -> Processes:
     ends = servers.start()
     migrate(ends.postgres_dsn)
-    path = os.pathsep.join([str(HERE / "apps"), str(HERE.parent)])
+    path = os.pathsep.join(filter(None, [str(HERE / "apps"), str(HERE.parent), os.environ.get("PYTHONPATH")]))
     values = {
         **_SETTINGS,
         "ISOTHERM_POSTGRES_DSN": ends.postgres_dsn,

@@ -85,6 +85,13 @@ class BrainCalls(Program):
             self.keep(lambda: producers.soft_delete(self.knowledge, object_id, key=self.key()))
             del self.objects[object_id]  # its edges come back with it
 
+    def erase(self) -> None:
+        """An object is forgotten for good, and its edges, whether it was in sight or not."""
+        object_id = self.dice.choice(self.ids())
+        self.erasures.add(self.keep(lambda: producers.forget_objects(self.knowledge, [object_id], key=self.key())))
+        self.objects.pop(object_id, None)
+        self.edges = {edge: note for edge, note in self.edges.items() if object_id not in edge}
+
     def search(self) -> None:
         if not self.objects:
             return

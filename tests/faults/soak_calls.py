@@ -27,7 +27,8 @@ class Caller(TierCalls, BrainCalls, InterestCalls, WholeCalls):
             + [self.forget] * 4 + [self.reconcile] * 2 + [self.cancel] + [self.restore] * 2 + [self.recall] * 4
             + [self.look] * 4 + [self.unknown] + [self.move] + [self.put] * 10 + [self.put_many] * 4 + [self.save] * 2
             + [self.take_in] * 2 + [self.link] * 8 + [self.unlink] * 2 + [self.delete] * 4 + [self.search] * 3
-            + [self.read_object] * 3 + [self.ingest] * 2 + [self.forget_talk] + [self.settle] + [self.undo] + [self.ask]
+            + [self.read_object] * 3 + [self.ingest] * 2 + [self.forget_talk] + [self.forget_interest]
+            + [self.erase] * 2 + [self.settle] + [self.undo] + [self.ask]
             + [self.guest] * 2 + [self.look_back] * 2
         )  # fmt: skip
         while len(self.operations) < calls or not self.over.is_set():

@@ -146,7 +146,7 @@ def _interests(found: Verdict, caller: Caller) -> None:
     said = {thing(topic) for topics in caller.said.values() for topic in topics}
     there = Counter(thing(name) for name, _ in fetch_all(_LIVE, {"agent": caller.agent}))
     who = f"of caller {caller.number}"
-    found.lost += [f"interest {name} {who} is gone" for name in _some(said - there.keys())]
+    found.lost += [f"interest {name} {who} is gone" for name in _some(said - there.keys() - caller.forgotten)]
     found.residue += [f"interest {name} {who} is there and should not be" for name in _some(there.keys() - said)]
     found.doubled += [f"interest {name} {who}: {n}" for name, n in there.items() if n > 1 + caller.undone[name]]
 

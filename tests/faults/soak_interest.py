@@ -26,11 +26,13 @@ def thing(topic: str) -> str:
 
 @dataclass
 class InterestCalls(Program):
-    """Args: said: topics by session; runs: their operations; undone: changes that were taken back, by what they were about."""
+    """Args: said: topics by session; runs: their operations; undone: changes that were taken back, by what they were about;
+    forgotten: interests that may be there or not."""
 
     said: dict[str, list[str]] = field(default_factory=dict)
     runs: dict[str, UUID] = field(default_factory=dict)
     undone: Counter[str] = field(default_factory=Counter)
+    forgotten: set[str] = field(default_factory=set)
 
     def topic(self) -> str:
         n, letters = self.dice.randrange(_ROOTS), len(_LETTERS)
@@ -57,6 +59,14 @@ class InterestCalls(Program):
             self.erasures.add(self.keep(lambda: producers.forget_session(self.bank, name, key=self.key())))
             del self.said[name]
             self.gone.add(self.runs[name])  # or restarted and over, without the session
+
+    def forget_interest(self) -> None:
+        """An interest is forgotten; a run that reads its session later may find it again."""
+        if found := self.insist(lambda: producers.interests(self.bank, limit=20)):
+            one = self.dice.choice(found)
+            self.forgotten.add(thing(one.name))
+            forget = producers.forget_interests
+            self.erasures.add(self.keep(lambda: forget(self.bank, [one.id], key=self.key())))
 
     def settle(self) -> None:
         """A contradiction is settled or opened again."""
