@@ -179,7 +179,8 @@ def test_the_command_takes_a_folder_and_names_what_it_left_out(tmp_path: Path, m
     code, out = call("import", str(tmp_path / "guide.md"), "--agent", "atlas")
     assert code == 0
     assert "1 file with 1 part: 0 objects and parts new or changed" in out
-    assert call("import", str(tmp_path / "photo.png"), "--agent", "atlas")[0] == 1
+    assert call("import", str(tmp_path / "photo.png"), "--agent", "atlas")[0] == 2  # by its name no text, so records
+    assert call("import", str(tmp_path / "photo.png"))[0] == 1
 
 
 def test_records_are_still_imported_by_the_same_command(tmp_path: Path) -> None:
