@@ -96,9 +96,10 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     erasure = _of(operation_id)
     if erasure.level is Level.RECORDS:
         opened.touches.forget(erasure.record_keys)
+        messages = _late_steps(opened, erasure)
         _bring_interests(opened, erasure)
         _blobs(opened)
-        return Erased(done=True)
+        return Erased(done=True, messages=messages)
     if erasure.level is Level.INTERESTS:
         _bring_interests(opened, erasure)
         return Erased(done=True)
@@ -124,6 +125,17 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
         return Erased(done=False, messages=messages)
     namespaces.forget_places()
     return Erased(True, tuple(mirrors), messages)
+
+
+def _late_steps(opened: Storage, erasure: Erasure) -> tuple[Message, ...]:
+    """Take records out of steps that were written since: a pass plans from a snapshot, and locks no record meanwhile."""
+    with connection() as conn:
+        scrubbed, messages = tier_forget_ledgers.scrub(
+            conn, erasure.namespace_ids, erasure.bank_ids, erasure.record_keys, opened.patience
+        )
+        if scrubbed:
+            tier_forget.count(conn, erasure, {"steps": scrubbed})
+    return tuple(messages)
 
 
 class _Budget:

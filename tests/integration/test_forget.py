@@ -14,21 +14,26 @@ import pytest
 from erasing import everything, forgotten
 from inprocess import STAGES, drive
 from tiering import LONG, NS, store
+from uuid_utils.compat import uuid7
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.stages import MIGRATE
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage import forget as storage_forget
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.namespaces import Scope
+from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.redis.tail import Tail
 from isotherm.storage.tier_stores.postgres import PostgresStore
 from isotherm.tasks import cold, producers
 from isotherm.tasks import forget as stage
 from isotherm.tasks import tier as stages
+from isotherm.tasks.passes import start
 from isotherm.tasks.produce_brain import link, put, search
 from isotherm.tasks.produce_interest import ingest_session, interests
 
@@ -74,6 +79,20 @@ def test_a_forgotten_record_is_gone_when_the_call_returns(memory: Storage, clien
     receipt = forgotten(accepted)
     assert (receipt.level, receipt.counts["records"]) == ("records", 1)
     assert "a" not in str(fetch_all("SELECT record_keys, counts FROM erasures"))
+
+
+def test_a_pass_that_was_planned_before_and_written_after_an_erasure_does_not_keep_it_from_its_end() -> None:
+    store(("a", timedelta(hours=1)), ("b", timedelta(hours=1)))
+    place = namespaces.find(NS)
+    assert place is not None
+    keys = [row[0] for row in fetch_all("SELECT key FROM tier_records ORDER BY id")]
+    accepted = producers.forget(NS, ["a"])
+    late = NewOperation(uuid7(), "tier.reconcile", uuid4(), place.bank_id, place.namespace_id)
+    start(late, NewStep(MIGRATE, {"moves": [[key, 1, 3, 2, "capacity"] for key in keys]}))
+    receipt = forgotten(accepted)
+    assert (receipt.counts["records"], receipt.counts["steps"]) == (1, 2)  # of the index, and this
+    [(moves,)] = fetch_all("SELECT input -> 'moves' FROM operation_steps WHERE stage = 'tier.migrate'")
+    assert [move[0] for move in moves] == keys[1:]
 
 
 def test_a_cold_record_goes_with_its_body_summary_and_the_answers_of_the_work_that_moved_it(
