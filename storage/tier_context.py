@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from isotherm.pipeline.clean import whole_number
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.tier.answers import Recalled
 from isotherm.pipeline.tier.budget import RecallBudget
@@ -38,9 +39,10 @@ def context(
 
     Args: tokens: for the whole block, estimated; window: turns shown before and after each hit, 0 to 20, never of another
         session; limit: hits at most; graph, learned: as for `TierMemory.recall`, and what was learned is shown, too.
-    Raises: RejectedError for another window; TransientError when PostgreSQL cannot be reached.
+    Raises: RejectedError for another window, or no whole number; TransientError when PostgreSQL cannot be reached.
     """
-    if not 0 <= window <= MOST_AROUND:
+    budget = whole_number(tokens, "tokens")
+    if not 0 <= whole_number(window, "window") <= MOST_AROUND:
         raise RejectedError(f"window: from 0 to {MOST_AROUND}")
     moment = now or datetime.now(UTC)
     answer = memory.recall(
@@ -50,7 +52,7 @@ def context(
     with reading() as conn:
         around = tier_recall.windows(conn, [item.key for item in best], scope, window, moment) if window else {}
     windows = [Window(item.record, around.get(item.key, [item.record]), item.renewed_by) for item in best]
-    return replace(pack(windows, tokens, answer.learned), degraded=answer.degraded, truncated=answer.truncated)
+    return replace(pack(windows, budget, answer.learned), degraded=answer.degraded, truncated=answer.truncated)
 
 
 def _order(item: Recalled) -> tuple[bool, float, float]:

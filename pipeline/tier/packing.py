@@ -26,8 +26,8 @@ _GAP: Final = "\u2026"
 _LINE_CHARS = 1_200
 _ID_CHARS = 100
 _LEARNED_HEAD: Final = "[learned from what was said, in other words]"
-# What was learned takes this part of the budget at most, and names so many of its records.
-_LEARNED_PART: Final = 0.2
+# What was learned takes one part in so many of the budget at most, and names so many of its records.
+_LEARNED_PART: Final = 5
 _SOURCES: Final = 3
 
 Place = tuple[datetime, str]
@@ -95,7 +95,7 @@ def pack(windows: Sequence[Window], budget: int, learned: Sequence[LearnedPoint]
         one hit the text is blank.
     """
     whole = budget - tokens("\n".join((*_HEAD, *_TAIL)))
-    points, known = _points(learned, int(_LEARNED_PART * whole))
+    points, known = _points(learned, whole // _LEARNED_PART)
     room = _Room(whole - tokens("".join(f"{line}\n" for line in known)))
     room.notes = {w.hit.id: w.renewed_by for w in windows if w.renewed_by is not None}
     shown = [window for window in windows if room.take(window.hit)]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -382,6 +382,7 @@ def test_a_question_in_quotes_and_operators_is_only_words() -> None:
 
 
 def test_updated_times_come_from_the_write() -> None:
+    before = datetime.now(UTC)
     put_many(KNOWLEDGE, [new(1, "Kelp")])
     [result] = search(KNOWLEDGE, "kelp").results
-    assert abs(result.object.updated_at - NOW) < timedelta(minutes=5)
+    assert before <= result.object.updated_at <= datetime.now(UTC)
