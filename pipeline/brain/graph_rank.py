@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,13 @@ class Walked:
     edges: int = 0
     hubs: int = 0
     truncated: bool = False
+
+
+class Way(NamedTuple):
+    """How often a walk is at an object, in relation to where it is most, and how many objects come before it."""
+
+    chance: float
+    rank: int
 
 
 @dataclass(slots=True)
@@ -132,10 +140,14 @@ class Neighborhood:
             nodes[place]: chances[place] for place in np.argsort(-met, kind="stable").tolist() if chances[place] > 0
         }
 
-    def unread(self, met: Floats, limit: int) -> list[int]:
-        """Whose edges to read next: places of the objects where a walk is most often, of those not read yet."""
+    def ways(self, met: Floats) -> dict[str, Way]:
+        """As `in_order`, with the place of each in this order."""
+        return {i: Way(chance, rank) for rank, (i, chance) in enumerate(self.in_order(met).items())}
+
+    def unread(self, met: Floats, limit: int) -> list[str]:
+        """Whose edges to read next: the objects where a walk is most often, of those not read yet."""
         order = np.argsort(-met, kind="stable").tolist()
-        return [place for place in order if place not in self.into][:limit]
+        return self.named(list(islice((place for place in order if place not in self.into), limit)))
 
 
 def seeds_of(

@@ -15,6 +15,7 @@ from pgvector import HalfVector
 from isotherm.pipeline.brain.bm25 import K1, B
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.storage.postgres.brain_filters import allowed as _allowed
+from isotherm.storage.postgres.brain_newer import TIMELESS
 from isotherm.storage.postgres.pool import Connection
 
 # Postings of the rarest words that propose candidates; all words are scored for those.
@@ -104,7 +105,7 @@ _BM25 = """
     SELECT s.object_key, s.score, false FROM unnest(%(also)s::bigint[]) AS a (key) JOIN scored AS s ON s.object_key = a.key
     WHERE NOT EXISTS (SELECT 1 FROM best AS b WHERE b.object_key = a.key)
 )
-SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at), s.score, s.best, unread.some, {cosine}
+SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at), s.score, s.best, unread.some, {timeless}, {cosine}
 FROM (SELECT coalesce(bool_or(NOT w.proposes OR NOT w.whole), false) AS some FROM words AS w) AS unread
 LEFT JOIN (shown AS s JOIN brain_objects AS r
            ON r.key = s.object_key AND r.namespace_id = %(ns)s AND r.deleted_at IS NULL) ON true
@@ -172,12 +173,14 @@ class Leg:
     """What a leg proposes, best first.
 
     Args: others: its scores of what other legs proposed, as far as it has any; truncated: whether a limit may have hidden
-        something better.
+        something better; timeless: whether nothing of the namespace says when it was so or what it renews, as far as the leg
+        was asked.
     """
 
     found: tuple[Found, ...] = ()
     others: tuple[Found, ...] = ()
     truncated: bool = False
+    timeless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,14 +302,17 @@ def _lexical(
 
 def _scored(conn: Connection, hits: str, values: dict[str, Any], near: Near | None) -> tuple[Leg, tuple[Found, ...]]:
     """Run one way of gathering postings; its answer has at least one row, which says whether some were left unread."""
-    cosine = "NULL::float8"
+    cosine, timeless = "NULL::float8", "false"
     if near is not None:
-        cosine = _COSINE.format(dimension=near.dimension)
+        cosine, timeless = _COSINE.format(dimension=near.dimension), f"({TIMELESS})"
         values = {**values, "model": near.model, "vector": near.half}
-    rows = conn.execute(f"WITH {_SIZE}, {_WORDS}, {hits}{_BM25.format(cosine=cosine)}", values).fetchall()
+    rows = conn.execute(
+        f"WITH {_SIZE}, {_WORDS}, {hits}{_BM25.format(cosine=cosine, timeless=timeless)}", values
+    ).fetchall()
     found, others = (_rows([r for r in rows if r[0] is not None and r[5] is best]) for best in (True, False))
-    alike = sorted(_alike([(*r[:4], r[7]) for r in rows if r[7] is not None]), key=lambda row: (-row.score, row.key))
-    return Leg(found, others, truncated=len(found) < values["k"] and bool(rows[0][6])), tuple(alike)
+    alike = sorted(_alike([(*r[:4], r[8]) for r in rows if r[8] is not None]), key=lambda row: (-row.score, row.key))
+    truncated = len(found) < values["k"] and bool(rows[0][6])
+    return Leg(found, others, truncated, timeless=bool(rows[0][7])), tuple(alike)
 
 
 def vectors(
