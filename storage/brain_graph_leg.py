@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice, takewhile
+from itertools import islice
 
 from isotherm.pipeline.brain import graph_rank, mentions
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
-from isotherm.pipeline.brain.graph_rank import EXPANDED, Neighborhood, Walked, Way
+from isotherm.pipeline.brain.graph_rank import EXPANDED, Neighborhood, Walked, Way, Ways
 from isotherm.pipeline.brain.promotion import Hit, Promoted, in_order
 from isotherm.pipeline.fusion import Share
 from isotherm.storage.postgres import brain_walk
@@ -50,17 +50,16 @@ def walked(conn: Connection, wanted: Walk, found: Sequence[Promoted]) -> tuple[l
     ways = near.ways(met)
     best = max((each.score for each in found), default=1.0)
     joined = [
-        _raised(each, wanted.share(ways[i], best, each.updated_at)) if i in ways else each
+        each if (way := ways.to(i)) is None else _raised(each, wanted.share(way, best, each.updated_at))
         for i, each in zip(known, found, strict=True)
     ]
     least = _least(joined, wanted.most) / (graph_rank.WEIGHT * best) if best > 0 else 0.0
     asked = _unseen(wanted, ways, set(known), least)
-    fresh = brain_walk.allowed(conn, wanted.namespace_id, wanted.filters, asked) if asked else []
+    fresh = brain_walk.allowed(conn, wanted.namespace_id, wanted.filters, list(asked)) if asked else []
     for i, object_id, updated_at in fresh:
-        own = wanted.share(ways[i], best, updated_at)
-        joined.append(
-            Promoted(object_id, own.added, updated_at, Hit(object_id, None, own.added, updated_at, {GRAPH: own}))
-        )
+        own = wanted.share(asked[i], best, updated_at)
+        hit = Hit(object_id, None, own.added, updated_at, {GRAPH: own})
+        joined.append(Promoted(object_id, own.added, updated_at, hit))
     return in_order(joined), told
 
 
@@ -71,12 +70,12 @@ def _least(joined: Sequence[Promoted], most: int | None) -> float:
     return sorted((each.score for each in joined), reverse=True)[most - 1]
 
 
-def _unseen(wanted: Walk, ways: Mapping[str, Way], known: Container[str], least: float) -> list[str]:
+def _unseen(wanted: Walk, ways: Ways, known: Container[str], least: float) -> dict[str, Way]:
     """Objects that only the walk met and that may be answered, as age takes from a score and never adds to one."""
-    likely = takewhile(lambda i: ways[i].chance >= least, ways)
     # Filters may leave little of what is near, so then all of it is asked for.
     most = None if wanted.filters.narrow else graph_rank.FOUND
-    return list(islice((i for i in likely if i not in known), most))
+    unseen = islice((i for i in ways.likely(least) if i not in known), most)
+    return {i: way for i in unseen if (way := ways.to(i)) is not None}
 
 
 def _met(

@@ -16,12 +16,17 @@ from isotherm.storage.postgres.pool import Connection
 # Ids as text: thousands of them are compared and none is shown, and UUIDs are slow to make and to hash. One row for each
 # object, for the same reason: what is read of an edge is a few bytes, and a row of its own costs more than they do.
 _ENDS = """
-SELECT string_agg(t.peer::text, ',') AS peers, string_agg(t.mentions::text, ',') AS mentions FROM (
+SELECT array_agg(t.peer) AS peers, array_agg(t.mentions) AS mentions FROM (
     SELECT e.{peer} AS peer, coalesce(e.mentions, 1) AS mentions FROM brain_edges AS e
     WHERE e.namespace_id = %(ns)s AND e.{own} = s.id AND e.deleted_at IS NULL LIMIT %({most})s) AS t"""
+# Of what so many edges lead to that none of them is followed, none is told.
 _AROUND = f"""
-SELECT s.id::text, s.names, i.peers, i.mentions, o.peers, o.mentions FROM {{begun}} AS s
-CROSS JOIN LATERAL ({_ENDS.format(peer="source", own="target", most="coming")}) AS i
+SELECT s.id::text, s.names, i.is_hub, CASE WHEN NOT i.is_hub THEN array_to_string(i.peers, ',') END,
+       CASE WHEN NOT i.is_hub THEN array_to_string(i.mentions, ',') END,
+       array_to_string(o.peers, ','), array_to_string(o.mentions, ',')
+FROM {{begun}} AS s
+CROSS JOIN LATERAL (SELECT e.peers, e.mentions, coalesce(cardinality(e.peers) = %(coming)s, false) AS is_hub
+                    FROM ({_ENDS.format(peer="source", own="target", most="coming")}) AS e) AS i
 CROSS JOIN LATERAL ({_ENDS.format(peer="target", own="source", most="going")}) AS o"""
 _OF_IDS = _AROUND.format(begun="(SELECT k.id, NULL AS names FROM unnest(%(ids)s::uuid[]) AS k (id))")
 _OF_NAMED = _AROUND.format(
@@ -44,11 +49,11 @@ Met = tuple[str, UUID, datetime]
 class Around(NamedTuple):
     """The other ends of the live edges that come to an object and go from it, with their mentions.
 
-    One more than `graph_rank.HUB` come, and than `graph_rank.OUTGOING` go, where there are more. Args: names: of those asked
-    for, which the object bears.
+    Args: coming: None where there are more than `graph_rank.HUB`; going: one more than `graph_rank.OUTGOING` where there
+        are more; names: of those asked for, which the object bears.
     """
 
-    coming: Ends
+    coming: Ends | None
     going: Ends
     names: Sequence[str] = ()
 
@@ -68,8 +73,8 @@ def around(
         sql, values = _OF_NAMED, {**values, "names": "\n".join(names), "limit": most}
     rows = conn.execute(sql, values).fetchall()
     return {
-        i: Around(_ends(came, heard), _ends(went, said), _split(named, "\n"))
-        for i, named, came, heard, went, said in rows
+        i: Around(None if is_hub else _ends(came, heard), _ends(went, said), _split(named, "\n"))
+        for i, named, is_hub, came, heard, went, said in rows
     }
 
 
