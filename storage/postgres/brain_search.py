@@ -14,6 +14,7 @@ from pgvector import HalfVector
 
 from isotherm.pipeline.brain.bm25 import K1, B
 from isotherm.pipeline.brain.filters import Filters
+from isotherm.storage.postgres import arrays
 from isotherm.storage.postgres.brain_filters import allowed as _allowed
 from isotherm.storage.postgres.brain_newer import TIMELESS
 from isotherm.storage.postgres.pool import Connection
@@ -224,7 +225,7 @@ def legs(
     meaning = Leg() if near is None else vectors(conn, namespace_id, near, filters, k, small=small)
     known = {row.key for row in (*meaning.found, *meaning.others)}
     also = [*known, *hinted]
-    words, alike = _lexical(conn, namespace_id, terms, filters, k, small=bool(small), also=also, near=near)
+    words, alike = _lexical(conn, namespace_id, terms, filters, k, small=bool(small), also=also, near=near, timed=True)
     others = [*meaning.others, *(row for row in alike if row.key not in known)]
     left = set(hinted) - known - {row.key for row in alike}
     if near is not None and left:
@@ -263,7 +264,7 @@ def lexical(
     Args: terms: of the query; small: what `is_small` says of the filters, of no consequence when nothing is filtered;
         also: row keys to score besides, which satisfy the filters.
     """
-    return _lexical(conn, namespace_id, terms, filters, k, small=small, also=also, near=None)[0]
+    return _lexical(conn, namespace_id, terms, filters, k, small=small, also=also, near=None, timed=False)[0]
 
 
 def _lexical(
@@ -276,15 +277,16 @@ def _lexical(
     small: bool,
     also: Sequence[int],
     near: Near | None,
+    timed: bool,
 ) -> tuple[Leg, tuple[Found, ...]]:
-    """The leg, and its rows by their cosine with `near`, most alike first."""
+    """The leg, and its rows by their cosine with `near`, most alike first. Args: timed: whether to ask for `Leg.timeless`."""
     if not terms or k <= 0:
         return Leg(), ()
     allowed, values = _allowed(namespace_id, filters)
     values |= {
-        "terms": list(terms),
+        "terms": arrays.bigints(terms),
         "k": k,
-        "also": list(also),
+        "also": arrays.bigints(also),
         "k1": K1,
         "b": B,
         "postings": CANDIDATE_POSTINGS,
@@ -293,18 +295,20 @@ def _lexical(
         "unfolded": _UNFOLDED,
     }
     joined = f"JOIN brain_objects AS r ON r.key = p.object_key AND {allowed}" if filters.narrow else ""
-    leg, alike = _scored(conn, _HITS.format(filter=joined), values, near)
+    leg, alike = _scored(conn, _HITS.format(filter=joined), values, near, timed=timed)
     if filters.narrow and small and leg.truncated:
-        leg, alike = _scored(conn, _HITS_ALLOWED.format(allowed=allowed), values, near)
+        leg, alike = _scored(conn, _HITS_ALLOWED.format(allowed=allowed), values, near, timed=timed)
         leg = replace(leg, truncated=False)
     return leg, alike
 
 
-def _scored(conn: Connection, hits: str, values: dict[str, Any], near: Near | None) -> tuple[Leg, tuple[Found, ...]]:
+def _scored(
+    conn: Connection, hits: str, values: dict[str, Any], near: Near | None, *, timed: bool
+) -> tuple[Leg, tuple[Found, ...]]:
     """Run one way of gathering postings; its answer has at least one row, which says whether some were left unread."""
-    cosine, timeless = "NULL::float8", "false"
+    cosine, timeless = "NULL::float8", f"({TIMELESS})" if timed else "false"
     if near is not None:
-        cosine, timeless = _COSINE.format(dimension=near.dimension), f"({TIMELESS})"
+        cosine = _COSINE.format(dimension=near.dimension)
         values = {**values, "model": near.model, "vector": near.half}
     rows = conn.execute(
         f"WITH {_SIZE}, {_WORDS}, {hits}{_BM25.format(cosine=cosine, timeless=timeless)}", values
