@@ -179,7 +179,8 @@ class Finder:
     def _walked(self, conn: Connection, asked: Asked, promoted: list[Promoted]) -> tuple[list[Promoted], Walked | None]:
         if not asked.graph:
             return promoted, None
-        walk = Walk(asked.place.namespace_id, asked.query, asked.filters, asked.decay, asked.now)
+        most = None if asked.context is not None else self._most(asked)
+        walk = Walk(asked.place.namespace_id, asked.query, asked.filters, asked.decay, asked.now, most)
         return walked(conn, walk, promoted)
 
     def _answer(self, asked: Asked, legs: Legs, promoted: Sequence[Promoted], degraded: tuple[str, ...]) -> Page:
@@ -189,7 +190,7 @@ class Finder:
         truncated = cut or any(leg.truncated for leg in legs.values())
         best = {each.id: each.best for each in first}
         with reading() as conn:
-            if asked.newest_first:
+            if asked.newest_first and not any(leg.timeless for leg in legs.values()):
                 kept, shown = self._newest_first(conn, asked, kept, best)
             else:
                 shown = _results(conn, asked.place.namespace_id, asked.query, kept[: asked.limit], best)

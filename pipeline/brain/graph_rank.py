@@ -9,9 +9,10 @@ nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,38 @@ class Walked:
     truncated: bool = False
 
 
+class Way(NamedTuple):
+    """How often a walk is at an object, in relation to where it is most, and how many objects come before it."""
+
+    chance: float
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What a walk made of objects. Args: places: by object; chances, ranks: by place; order: places, nearest first."""
+
+    places: Mapping[str, int]
+    chances: Sequence[float]
+    order: Sequence[int]
+    ranks: Sequence[int]
+
+    def to(self, node: str) -> Way | None:
+        """How near an object is, None for one that the walk is never at."""
+        place = self.places.get(node)
+        if place is None or self.chances[place] <= 0:
+            return None
+        return Way(self.chances[place], self.ranks[place])
+
+    def likely(self, least: float = 0.0) -> Iterator[str]:
+        """The objects that the walk is ever at, nearest first. Args: least: chance below which none is named."""
+        nodes = list(self.places)
+        for place in self.order:
+            if self.chances[place] <= 0 or self.chances[place] < least:
+                return
+            yield nodes[place]
+
+
 @dataclass(slots=True)
 class Neighborhood:
     """Objects, by any name, and the edges between them as far as they were read.
@@ -78,11 +111,14 @@ class Neighborhood:
         nodes = list(self._places)
         return [nodes[place] for place in places]
 
-    def add(self, own: int, coming: Sequence[tuple[str, int]], going: Sequence[tuple[str, int]]) -> None:
-        """The edges of one object. Args: coming, going: the other end and the mentions of each, one more than are read."""
+    def add(self, own: int, coming: Sequence[tuple[str, int]] | None, going: Sequence[tuple[str, int]]) -> None:
+        """The edges of one object.
+
+        Args: coming, going: the other end and the mentions of each, one more than are read; None come for those of a hub.
+        """
         edges, places = self.edges, self._places
-        self.into[own] = len(coming)
-        if len(coming) > HUB:
+        self.into[own] = HUB + 1 if coming is None else len(coming)
+        if coming is None or len(coming) > HUB:
             self.hubs.add(own)
         else:
             for peer, count in coming:
@@ -93,7 +129,16 @@ class Neighborhood:
 
     def followed(self) -> int:
         """How many edges a walk follows."""
-        return sum(edge & _TARGET_MASK not in self.hubs for edge in self.edges) if self.hubs else len(self.edges)
+        return len(self._followed()[0])
+
+    def _followed(self) -> tuple[NDArray[np.int64], Floats]:
+        """Edges that do not lead to hubs, and their counts."""
+        pairs = np.fromiter(self.edges, dtype=np.int64, count=len(self.edges))
+        counts = np.fromiter(self.edges.values(), dtype=np.float64, count=len(self.edges))
+        telling = np.ones(len(self._places), dtype=bool)
+        telling[list(self.hubs)] = False
+        kept = telling[pairs & _TARGET_MASK]
+        return pairs[kept], counts[kept]
 
     def met(self, seeds: Mapping[str, float], damping: float = DAMPING) -> Floats:
         """How often a walk from the seeds is at each object, in relation to where it is most.
@@ -105,37 +150,38 @@ class Neighborhood:
         size = len(self._places)
         start = np.zeros(size)
         start[places] = list(seeds.values())
-        pairs = np.fromiter(self.edges, dtype=np.int64, count=len(self.edges))
-        counts = np.fromiter(self.edges.values(), dtype=np.float64, count=len(self.edges))
-        telling = np.ones(size, dtype=bool)
-        telling[list(self.hubs)] = False
-        kept = telling[pairs & _TARGET_MASK]
-        one, other = pairs[kept] >> _TARGET, pairs[kept] & _TARGET_MASK
+        pairs, counts = self._followed()
+        one, other = pairs >> _TARGET, pairs & _TARGET_MASK
         into = np.bincount(other, minlength=size).astype(np.float64)
         into[list(self.into)] = list(self.into.values())
-        weight = np.tile(np.log1p(np.maximum(counts[kept], 1)) / np.sqrt(np.maximum(into[other], 1)), 2)
+        weight = np.tile(np.log1p(np.maximum(counts, 1)) / np.sqrt(np.maximum(into[other], 1)), 2)
         here, there = np.concatenate([one, other]), np.concatenate([other, one])
-        chance = weight / np.bincount(here, weight, minlength=size)[here]
+        chance = damping * weight / np.bincount(here, weight, minlength=size)[here]
         at = start
         for _ in range(_STEPS):
-            moved = np.bincount(there, at[here] * chance, minlength=size)
-            # What has no edges begins again.
-            at = (1 - damping) * start + damping * (moved + start * (1 - moved.sum()))
+            moved = np.bincount(there, at.take(here) * chance, minlength=size)
+            # What follows no edge, by chance or as there is none, begins again.
+            at = moved + start * (1 - moved.sum())
         most = at.max(initial=0.0)
         found: Floats = at / most if most > 0 else at
         return found
 
     def in_order(self, met: Floats) -> dict[str, float]:
         """The objects that a walk is ever at, where it is most first."""
-        nodes, chances = list(self._places), met.tolist()
-        return {
-            nodes[place]: chances[place] for place in np.argsort(-met, kind="stable").tolist() if chances[place] > 0
-        }
+        ways = self.ways(met)
+        return {i: ways.chances[self._places[i]] for i in ways.likely()}
 
-    def unread(self, met: Floats, limit: int) -> list[int]:
-        """Whose edges to read next: places of the objects where a walk is most often, of those not read yet."""
+    def ways(self, met: Floats) -> Ways:
+        """The same, for those who ask for few of them."""
+        order = np.argsort(-met, kind="stable")
+        ranks = np.empty(len(order), dtype=np.int64)
+        ranks[order] = np.arange(len(order))
+        return Ways(self._places, met.tolist(), order.tolist(), ranks.tolist())
+
+    def unread(self, met: Floats, limit: int) -> list[str]:
+        """Whose edges to read next: the objects where a walk is most often, of those not read yet."""
         order = np.argsort(-met, kind="stable").tolist()
-        return [place for place in order if place not in self.into][:limit]
+        return self.named(list(islice((place for place in order if place not in self.into), limit)))
 
 
 def seeds_of(

@@ -41,7 +41,8 @@ SELECT n.name, n.object_key, n.object_id FROM brain_names AS n
 WHERE n.namespace_id = %(ns)s AND n.anchor = ANY(%(terms)s::bigint[])
 ORDER BY n.name, n.object_key"""
 
-_BY_NAME = """
+# Who is called just so; names of one line each.
+BY_NAME = """
 SELECT n.name, n.object_id FROM brain_names AS n
 WHERE n.namespace_id = %(ns)s AND n.name = ANY(string_to_array(%(names)s, E'\n'))
 ORDER BY n.name, n.object_key LIMIT %(limit)s"""
@@ -100,15 +101,6 @@ def by_words(conn: Connection, namespace_id: int, terms: Sequence[int]) -> dict[
     found: dict[str, list[Bearer]] = {}
     for name, key, object_id in conn.execute(_BY_WORDS, {"ns": namespace_id, "terms": list(terms)}).fetchall():
         found.setdefault(name, []).append(Bearer(int(key), object_id))
-    return {name: bearers for name, bearers in found.items() if len(bearers) <= mentions.BEARERS}
-
-
-def by_name(conn: Connection, namespace_id: int, names: Sequence[str], limit: int) -> dict[str, list[UUID]]:
-    """Who is called just so, by name. Args: names: of one line each."""
-    found: dict[str, list[UUID]] = {}
-    values = {"ns": namespace_id, "names": "\n".join(names), "limit": limit}
-    for name, object_id in conn.execute(_BY_NAME, values).fetchall():
-        found.setdefault(name, []).append(object_id)
     return {name: bearers for name, bearers in found.items() if len(bearers) <= mentions.BEARERS}
 
 

@@ -21,6 +21,11 @@ _OF_ONE = """(SELECT e.source, e.target, e.label FROM brain_edges AS e
  WHERE e.namespace_id = %(ns)s AND e.deleted_at IS NULL AND {labels} AND e.{end} = ANY(%(ids)s) LIMIT %(most)s)"""
 EDGES = f"{_OF_ONE.format(labels=_LABELS, end='source')} UNION {_OF_ONE.format(labels=_LABELS, end='target')}"
 
+# Whether no object of a namespace says when it was so and no edge which of two is newer: then there is nothing to look at.
+TIMELESS = f"""NOT EXISTS (SELECT 1 FROM brain_objects AS d
+    WHERE d.namespace_id = %(ns)s AND d.source_time IS NOT NULL AND d.deleted_at IS NULL)
+AND NOT EXISTS (SELECT 1 FROM brain_edges AS e WHERE e.namespace_id = %(ns)s AND e.deleted_at IS NULL AND {_LABELS})"""
+
 # A part says what it says at the time of its object. Without a time nothing is read of a text.
 SAID = """
 SELECT coalesce(o.id, r.id), coalesce(r.source_time, o.source_time), coalesce(r.source_time, o.source_time, r.updated_at),

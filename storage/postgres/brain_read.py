@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -97,7 +98,7 @@ def shown(
     Args: chars: read of each text, at most; also: statements that go along, with their parameters.
     """
     values = {"ns": namespace_id, "ids": list(ids), "parts": list(part_ids), "chars": chars}
-    with conn.pipeline():
+    with conn.pipeline() if also else nullcontext():
         found = conn.execute(_SHOWN, values)
         more = [conn.execute(sql, values) for sql, values in also]
         rows = found.fetchall()

@@ -14,7 +14,9 @@ from pgvector import HalfVector
 
 from isotherm.pipeline.brain.bm25 import K1, B
 from isotherm.pipeline.brain.filters import Filters
+from isotherm.storage.postgres import arrays
 from isotherm.storage.postgres.brain_filters import allowed as _allowed
+from isotherm.storage.postgres.brain_newer import TIMELESS
 from isotherm.storage.postgres.pool import Connection
 
 # Postings of the rarest words that propose candidates; all words are scored for those.
@@ -104,7 +106,7 @@ _BM25 = """
     SELECT s.object_key, s.score, false FROM unnest(%(also)s::bigint[]) AS a (key) JOIN scored AS s ON s.object_key = a.key
     WHERE NOT EXISTS (SELECT 1 FROM best AS b WHERE b.object_key = a.key)
 )
-SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at), s.score, s.best, unread.some, {cosine}
+SELECT r.key, r.id, r.parent_id, coalesce(r.source_time, r.updated_at), s.score, s.best, unread.some, {timeless}, {cosine}
 FROM (SELECT coalesce(bool_or(NOT w.proposes OR NOT w.whole), false) AS some FROM words AS w) AS unread
 LEFT JOIN (shown AS s JOIN brain_objects AS r
            ON r.key = s.object_key AND r.namespace_id = %(ns)s AND r.deleted_at IS NULL) ON true
@@ -172,12 +174,14 @@ class Leg:
     """What a leg proposes, best first.
 
     Args: others: its scores of what other legs proposed, as far as it has any; truncated: whether a limit may have hidden
-        something better.
+        something better; timeless: whether nothing of the namespace says when it was so or what it renews, as far as the leg
+        was asked.
     """
 
     found: tuple[Found, ...] = ()
     others: tuple[Found, ...] = ()
     truncated: bool = False
+    timeless: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +225,7 @@ def legs(
     meaning = Leg() if near is None else vectors(conn, namespace_id, near, filters, k, small=small)
     known = {row.key for row in (*meaning.found, *meaning.others)}
     also = [*known, *hinted]
-    words, alike = _lexical(conn, namespace_id, terms, filters, k, small=bool(small), also=also, near=near)
+    words, alike = _lexical(conn, namespace_id, terms, filters, k, small=bool(small), also=also, near=near, timed=True)
     others = [*meaning.others, *(row for row in alike if row.key not in known)]
     left = set(hinted) - known - {row.key for row in alike}
     if near is not None and left:
@@ -260,7 +264,7 @@ def lexical(
     Args: terms: of the query; small: what `is_small` says of the filters, of no consequence when nothing is filtered;
         also: row keys to score besides, which satisfy the filters.
     """
-    return _lexical(conn, namespace_id, terms, filters, k, small=small, also=also, near=None)[0]
+    return _lexical(conn, namespace_id, terms, filters, k, small=small, also=also, near=None, timed=False)[0]
 
 
 def _lexical(
@@ -273,15 +277,16 @@ def _lexical(
     small: bool,
     also: Sequence[int],
     near: Near | None,
+    timed: bool,
 ) -> tuple[Leg, tuple[Found, ...]]:
-    """The leg, and its rows by their cosine with `near`, most alike first."""
+    """The leg, and its rows by their cosine with `near`, most alike first. Args: timed: whether to ask for `Leg.timeless`."""
     if not terms or k <= 0:
         return Leg(), ()
     allowed, values = _allowed(namespace_id, filters)
     values |= {
-        "terms": list(terms),
+        "terms": arrays.bigints(terms),
         "k": k,
-        "also": list(also),
+        "also": arrays.bigints(also),
         "k1": K1,
         "b": B,
         "postings": CANDIDATE_POSTINGS,
@@ -290,23 +295,28 @@ def _lexical(
         "unfolded": _UNFOLDED,
     }
     joined = f"JOIN brain_objects AS r ON r.key = p.object_key AND {allowed}" if filters.narrow else ""
-    leg, alike = _scored(conn, _HITS.format(filter=joined), values, near)
+    leg, alike = _scored(conn, _HITS.format(filter=joined), values, near, timed=timed)
     if filters.narrow and small and leg.truncated:
-        leg, alike = _scored(conn, _HITS_ALLOWED.format(allowed=allowed), values, near)
+        leg, alike = _scored(conn, _HITS_ALLOWED.format(allowed=allowed), values, near, timed=timed)
         leg = replace(leg, truncated=False)
     return leg, alike
 
 
-def _scored(conn: Connection, hits: str, values: dict[str, Any], near: Near | None) -> tuple[Leg, tuple[Found, ...]]:
+def _scored(
+    conn: Connection, hits: str, values: dict[str, Any], near: Near | None, *, timed: bool
+) -> tuple[Leg, tuple[Found, ...]]:
     """Run one way of gathering postings; its answer has at least one row, which says whether some were left unread."""
-    cosine = "NULL::float8"
+    cosine, timeless = "NULL::float8", f"({TIMELESS})" if timed else "false"
     if near is not None:
         cosine = _COSINE.format(dimension=near.dimension)
         values = {**values, "model": near.model, "vector": near.half}
-    rows = conn.execute(f"WITH {_SIZE}, {_WORDS}, {hits}{_BM25.format(cosine=cosine)}", values).fetchall()
+    rows = conn.execute(
+        f"WITH {_SIZE}, {_WORDS}, {hits}{_BM25.format(cosine=cosine, timeless=timeless)}", values
+    ).fetchall()
     found, others = (_rows([r for r in rows if r[0] is not None and r[5] is best]) for best in (True, False))
-    alike = sorted(_alike([(*r[:4], r[7]) for r in rows if r[7] is not None]), key=lambda row: (-row.score, row.key))
-    return Leg(found, others, truncated=len(found) < values["k"] and bool(rows[0][6])), tuple(alike)
+    alike = sorted(_alike([(*r[:4], r[8]) for r in rows if r[8] is not None]), key=lambda row: (-row.score, row.key))
+    truncated = len(found) < values["k"] and bool(rows[0][6])
+    return Leg(found, others, truncated, timeless=bool(rows[0][7])), tuple(alike)
 
 
 def vectors(

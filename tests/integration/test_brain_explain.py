@@ -232,7 +232,7 @@ def test_edges_around_objects_are_read_from_their_indexes_and_hubs_as_far_as_nee
 ) -> None:
     ns = namespace(conn, agent)
     asked = some(conn, ns, 30)
-    assert any(going for _, going in brain_walk.around(conn, ns, list(map(str, asked))))
+    assert any(each.going for each in brain_walk.around(conn, ns, list(map(str, asked))).values())
     assert conn.scanned() == set()
     assert {"brain_edges_out", "brain_edges_in"} <= conn.indexes()
     assert conn.most_rows() <= len(asked) * (graph_rank.HUB + graph_rank.OUTGOING + 2)
@@ -241,7 +241,8 @@ def test_edges_around_objects_are_read_from_their_indexes_and_hubs_as_far_as_nee
 @pytest.mark.parametrize("agent", ["large", "small7"])
 def test_names_are_looked_up_by_what_they_are_and_by_their_words(conn: Explained, agent: str) -> None:
     ns = namespace(conn, agent)
-    assert brain_names.by_name(conn, ns, [f"title {n}" for n in range(300)], 32)
+    names = [f"title {n}" for n in range(300)]
+    assert any(each.names for each in brain_walk.around(conn, ns, [], names=names, most=32).values())
     assert brain_names.by_words(conn, ns, [5_000 + n for n in range(1, 40)])
     assert conn.scanned() == set()
     assert conn.most_rows() <= 300

@@ -12,6 +12,7 @@ from isotherm.pipeline.brain import graph_rank
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_rank import Walked
+from isotherm.pipeline.brain.result_sets import SearchContext
 from isotherm.pipeline.errors import RejectedError
 from isotherm.storage import brain_mentions as linking
 from isotherm.storage.models import factory
@@ -201,6 +202,19 @@ def test_what_a_walk_finds_satisfies_the_filters() -> None:
     chain()
     answer = search(KNOWLEDGE, "Dark River", filters=Filters.of(scope_ids=[uid(1), uid(3)]), graph=True)
     assert titles(answer) == ["Dark River (film)", "Otley"]
+
+
+def test_a_page_is_the_same_whether_the_rest_is_kept_or_not_even_checked() -> None:
+    chain()
+    put_many(KNOWLEDGE, [new(n, f"Ward {n}", "Otley, and the place of birth") for n in range(20, 32)])
+    settle()
+    question = "birth place of the director of Dark River"
+    page = search(KNOWLEDGE, question, limit=3, decay=Decay.off(), graph=True)
+    kept = search(KNOWLEDGE, question, limit=3, decay=Decay.off(), graph=True, context=SearchContext())
+    assert [(r.object.id, r.score) for r in page.results] == [(r.object.id, r.score) for r in kept.results]
+    assert page.has_more
+    assert kept.has_more
+    assert page.walked == kept.walked
 
 
 def test_without_edges_and_names_an_answer_is_what_it_was() -> None:

@@ -9,6 +9,7 @@ import pytest
 from brain_kit import KNOWLEDGE, OTHER, new, settle, titles, uid
 
 from isotherm.pipeline.brain.result_sets import SearchContext
+from isotherm.storage.brain_newer import Look
 from isotherm.storage.models import factory
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import produce_brain
@@ -123,6 +124,28 @@ def test_a_page_shows_the_newer_one_that_stood_behind_it() -> None:
     put(OLD, *["The call quota of the weather service, again and again, quota of calls."] * 3, NEW)
     assert titles(search(KNOWLEDGE, QUESTION, limit=2, newest_first=False)).count("4") == 0
     assert titles(search(KNOWLEDGE, QUESTION, limit=2))[0] == "4"
+
+
+def test_nothing_is_looked_at_where_nothing_says_when_it_was_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Look] = []
+    asked = Look.asked
+
+    def noted(look: Look) -> list[tuple[str, dict[str, Any]]]:
+        looks.append(look)
+        return asked(look)
+
+    monkeypatch.setattr(Look, "asked", noted)
+    put("Weather service quota.", "Quota.", dated=False)
+    assert marks() == [("0", ""), ("1", "")]
+    put_many(OTHER, [new(8, "8", "Weather quota.", source_time=T0)])
+    settle()
+    assert len(marks()) == 2
+    assert not looks
+    link(KNOWLEDGE, uid(1), uid(0), "replaces")
+    assert marks()[:2] == [("1", ""), ("0", "1")]
+    search(OTHER, QUESTION)
+    assert len(looks) == 2
+    settle()
 
 
 def test_edges_between_objects_are_read_by_their_small_indexes() -> None:
