@@ -55,8 +55,8 @@ class Readers:
                 meter = _meter(settings, step, model)
                 # Where money is counted, the next question waits until the one before is paid.
                 parallel = settings.chat_parallel if meter.budget is None else 1
-                chat = MeteredChat(BoundedChat(chat, Semaphore(parallel)), meter)
-                chat = RememberingChat(chat, step.bank_id, model, erasures)
+                metered = MeteredChat(BoundedChat(chat, Semaphore(parallel)), meter)
+                chat = RememberingChat(metered, step.bank_id, erasures)
             embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id, erasures)
         return cls(chat, embedder, factory.redactor(settings), parallel)
 
