@@ -68,9 +68,10 @@ class RememberingChat:
     def _write(self, kept: Sequence[_Kept]) -> list[None]:
         """Keep answers, and count what they cost, in one transaction and one round trip."""
         with connection() as conn, conn.pipeline():
-            self._chat.meter.add(conn, sum((one.spent for one in kept), Spent()))
+            # The bank before the operation, as an erasure locks them.
             answers = {one.key: one.said for one in kept}
             interest_copies.keep_answers(conn, self._bank_id, answers, self._erasures)
+            self._chat.meter.add(conn, sum((one.spent for one in kept), Spent()))
         return [None] * len(kept)
 
 
