@@ -22,11 +22,12 @@ Json = dict[str, Any]
 class StubModel:
     """Answers after `seconds`: what a window names is found in it, nothing is merged, and what is stored is kept.
 
-    `most` is how many questions it had at a time. Variants of a thing are alike (cosine 0.7), things are not.
+    `most` is how many questions it had at a time. It answers `places` requests at a time, others wait. Variants of a thing are alike (cosine 0.7), things are not.
     """
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, places: int = 1_000) -> None:
         self.seconds = seconds
+        self.places = threading.Semaphore(places)
         self.url = ""
         self.calls: Counter[str] = Counter()
         self.most = 0
@@ -98,9 +99,9 @@ def _written(text: str) -> str:
 
 
 @contextmanager
-def stub_model(seconds: float) -> Iterator[StubModel]:
+def stub_model(seconds: float, places: int = 1_000) -> Iterator[StubModel]:
     """The server, on this machine, for as long as the context lasts."""
-    stub = StubModel(seconds)
+    stub = StubModel(seconds, places)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -110,8 +111,8 @@ def stub_model(seconds: float) -> Iterator[StubModel]:
         disable_nagle_algorithm = True
 
         def do_POST(self) -> None:
-            begun = time.monotonic()
-            with stub.counted(self.path):
+            with stub.counted(self.path), stub.places:
+                begun = time.monotonic()
                 asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 raw = stub.answer(self.path, asked).encode()
                 time.sleep(max(0.0, begun + stub.seconds - time.monotonic()))

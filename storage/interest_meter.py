@@ -13,7 +13,7 @@ from isotherm.pipeline.interest.budget import Budget, Prices, Spent, estimated
 from isotherm.pipeline.ports import AnswerT, ChatModel, Question
 from isotherm.storage.models.usage import Usage, collected
 from isotherm.storage.postgres import interest_usage
-from isotherm.storage.postgres.pool import statement
+from isotherm.storage.postgres.pool import Connection, statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,11 @@ class Meter:
     def count(self, spent: Spent) -> None:
         """Add what a question came to. Raises: TransientError."""
         with statement() as conn:
-            interest_usage.add(conn, self.operation_id, self.stage, self.unit, self.model, spent)
+            self.add(conn, spent)
+
+    def add(self, conn: Connection, spent: Spent) -> None:
+        """Add what questions came to in the caller's transaction."""
+        interest_usage.add(conn, self.operation_id, self.stage, self.unit, self.model, spent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +65,11 @@ class MeteredChat:
     chat: ChatModel
     meter: Meter
 
-    def ask(self, question: Question[AnswerT]) -> AnswerT:
-        """Ask the model. Raises: BudgetSpentError, nothing asked; else as the model."""
+    def ask(self, question: Question[AnswerT]) -> tuple[AnswerT, Spent]:
+        """Ask the model; returns what it said, and what that cost, which is to be counted in the transaction that keeps it.
+
+        Raises: BudgetSpentError, nothing asked; else as the model, and what that cost is counted already.
+        """
         self.meter.demand(question)
         with collected() as used:
             try:
@@ -70,8 +77,7 @@ class MeteredChat:
             except (RejectedError, TransientError):
                 self.meter.count(_priced(used, question, None, self.meter.prices))
                 raise
-        self.meter.count(_priced(used, question, said.model_dump_json(), self.meter.prices))
-        return said
+        return said, _priced(used, question, said.model_dump_json(), self.meter.prices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def _parts(step: ClaimedStep, who: Readers) -> list[Json]:
     with connection() as conn:
         outline = interest_session.outline(conn, namespace_id)
     turns = [place for place, (_, role) in enumerate(outline) if role.casefold() == "user"]
-    cuts = batches(turns[:: _WINDOW[who.chat is not None]])
+    cuts = batches(turns[:: _WINDOW[who.chat is not None]], who.per_step)
     starts = [0, *(cut[0] for cut in cuts[1:])]
     keys = [key for key, _ in outline]
     return [
@@ -93,7 +93,8 @@ def fold(payload: Json) -> Json:
         who = readers(step)
         answer = _folded(step, who)
         groups = [n for n, group in enumerate(answer["groups"]) if len(group) > 1]
-        header = [[next_step(stages.S1_JUDGE, str(n), {"groups": batch})] for n, batch in enumerate(batches(groups))]
+        cut = batches(groups, who.per_step)
+        header = [[next_step(stages.S1_JUDGE, str(n), {"groups": batch})] for n, batch in enumerate(cut)]
         counts = {"candidates": answer["candidates"], "points": len(answer["points"]), "groups": len(groups)}
         with connection() as conn:
             steps.store_answer(conn, step, answer)

@@ -35,6 +35,7 @@ from isotherm.storage.postgres.interest_history import Near, Statement
 from isotherm.storage.postgres.interest_write import PlanWriter, Written
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
+from isotherm.tasks.interest_models import PER_STEP
 from isotherm.tasks.interest_run import (
     Json,
     ask_each,
@@ -196,7 +197,7 @@ def _units(found: ClusterResult) -> list[list[NewStep]]:
     alone = [n for n, component in enumerate(found.components) if component.judged]
     # One that a model judges is a step of its own: should it fail, it is named and tried again without the others.
     by_rules = factory.chat_model(storage.open().settings) is None
-    batched = batches(alone) if by_rules else batches(alone, 1)
+    batched = batches(alone, PER_STEP) if by_rules else batches(alone, 1)
     lines = [[next_step(stage, f"c{n}", {"components": batch})] for n, batch in enumerate(batched)]
     for n, queue in enumerate(found.queues):
         lines.append([

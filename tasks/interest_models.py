@@ -25,6 +25,8 @@ from isotherm.storage.postgres.pool import statement
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
 
+PER_STEP = 20
+
 
 @dataclass(frozen=True, slots=True)
 class Readers:
@@ -37,6 +39,14 @@ class Readers:
     embedder: Embedder | None
     redactor: Redactor
     parallel: int = 1
+
+    @property
+    def per_step(self) -> int:
+        """Windows or groups of a step: one round of questions, so that workers that are free ask the others meanwhile.
+
+        Rules need milliseconds for one; and questions that go one after the other are not spread over workers either.
+        """
+        return self.parallel if self.parallel > 1 else PER_STEP
 
     @classmethod
     def of(cls, settings: Settings, step: ClaimedStep | None = None) -> Readers:
@@ -55,8 +65,8 @@ class Readers:
                 meter = _meter(settings, step, model)
                 # Where money is counted, the next question waits until the one before is paid.
                 parallel = settings.chat_parallel if meter.budget is None else 1
-                chat = MeteredChat(BoundedChat(chat, Semaphore(parallel)), meter)
-                chat = RememberingChat(chat, step.bank_id, model, erasures)
+                metered = MeteredChat(BoundedChat(chat, Semaphore(parallel)), meter)
+                chat = RememberingChat(metered, step.bank_id, erasures)
             embedder = None if embedder is None else RememberingEmbedder(embedder, step.bank_id, erasures)
         return cls(chat, embedder, factory.redactor(settings), parallel)
 

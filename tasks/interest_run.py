@@ -24,9 +24,6 @@ from isotherm.tasks.stage import tell
 T = TypeVar("T")
 Json = dict[str, Any]
 
-# Windows, groups or units of a step. The rules need milliseconds for one; a model needs seconds, but is asked about several
-# side by side.
-_PER_STEP = 20
 MAX_PARTS = 64
 
 
@@ -35,7 +32,7 @@ def readers(step: ClaimedStep) -> Readers:
     return Readers.of(storage.open().settings, step)
 
 
-def batches(items: Sequence[T], size: int = _PER_STEP) -> list[list[T]]:
+def batches(items: Sequence[T], size: int) -> list[list[T]]:
     """Cut work into at most `MAX_PARTS` batches that are worth a task each."""
     size = max(size, -(-len(items) // MAX_PARTS))
     return [list(items[n : n + size]) for n in range(0, len(items), size)]

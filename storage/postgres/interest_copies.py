@@ -19,9 +19,11 @@ _KEEP_VECTORS = f"""
 INSERT INTO interest_vectors (bank_id, key, vector)
 SELECT b.id, u.key, u.vector FROM banks AS b, unnest(%(keys)s::bytea[], %(vectors)s::bytea[]) AS u (key, vector)
 WHERE {_SINCE} ON CONFLICT DO NOTHING"""
-_KEEP_ANSWER = f"""
+_ANSWERS = "SELECT key, answer FROM interest_answers WHERE bank_id = %(bank)s AND key = ANY(%(keys)s)"
+_KEEP_ANSWERS = f"""
 INSERT INTO interest_answers (bank_id, key, answer)
-SELECT b.id, %(key)s, %(answer)s FROM banks AS b WHERE {_SINCE} ON CONFLICT DO NOTHING"""
+SELECT b.id, u.key, u.answer FROM banks AS b, unnest(%(keys)s::bytea[], %(answers)s::jsonb[]) AS u (key, answer)
+WHERE {_SINCE} ON CONFLICT DO NOTHING"""
 _PURGE = """
 DELETE FROM {table} WHERE (bank_id, key) IN (
     SELECT bank_id, key FROM {table} WHERE created_at < now() - %(keep)s ORDER BY created_at LIMIT %(limit)s)"""
@@ -33,15 +35,17 @@ def erasures(conn: Connection, bank_id: int) -> int:
     return -1 if row is None else int(row[0])
 
 
-def answer(conn: Connection, bank_id: int, key: bytes) -> dict[str, Any] | None:
-    """What a model answered to a question, None when nobody asked it."""
-    row = conn.execute("SELECT answer FROM interest_answers WHERE bank_id = %s AND key = %s", (bank_id, key)).fetchone()
-    return None if row is None else dict(row[0])
+def answers(conn: Connection, bank_id: int, keys: Sequence[bytes]) -> dict[bytes, dict[str, Any]]:
+    """What a model answered to questions, by key, without those that nobody asked it."""
+    rows = conn.execute(_ANSWERS, {"bank": bank_id, "keys": list(keys)}).fetchall()
+    return {bytes(key): dict(found) for key, found in rows}
 
 
-def keep_answer(conn: Connection, bank_id: int, key: bytes, said: Mapping[str, Any], erasures: int) -> None:
-    """Keep an answer; the first one stays, and none when something was erased since the count of erasures was taken."""
-    conn.execute(_KEEP_ANSWER, {"bank": bank_id, "key": key, "answer": Jsonb(dict(said)), "erasures": erasures})
+def keep_answers(conn: Connection, bank_id: int, said: Mapping[bytes, Mapping[str, Any]], erasures: int) -> None:
+    """Keep answers by key; the first ones stay, and none when something was erased since the count of erasures was taken."""
+    keys = sorted(said)
+    values = {"bank": bank_id, "keys": keys, "answers": [Jsonb(dict(said[key])) for key in keys], "erasures": erasures}
+    conn.execute(_KEEP_ANSWERS, values)
 
 
 def vectors(conn: Connection, bank_id: int, keys: Sequence[bytes]) -> dict[bytes, Vector]:
@@ -51,7 +55,7 @@ def vectors(conn: Connection, bank_id: int, keys: Sequence[bytes]) -> dict[bytes
 
 
 def keep_vectors(conn: Connection, bank_id: int, found: Mapping[bytes, Vector], erasures: int) -> None:
-    """Keep vectors by key, as `keep_answer` does."""
+    """Keep vectors by key, as `keep_answers` does."""
     packed = {key: np.asarray(found[key], dtype="<f4").tobytes() for key in sorted(found)}
     values = {"bank": bank_id, "keys": list(packed), "vectors": list(packed.values()), "erasures": erasures}
     conn.execute(_KEEP_VECTORS, values)
