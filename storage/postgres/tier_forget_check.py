@@ -20,8 +20,13 @@ GROUP BY c.table_name ORDER BY c.table_name"""
 
 _OWN = {"namespaces": "id = ANY(%(namespaces)s)", "banks": "%(whole)s AND id = ANY(%(banks)s)"}
 _KEYS = {Level.RECORDS: "record_key", Level.OBJECTS: "object_key"}
-_OF_INTERESTS = {"interest_points": "id = ANY(%(points)s)", "interest_evidence": "point_id = ANY(%(points)s)",
-                 "interest_log": "point_id = ANY(%(points)s)"}  # fmt: skip
+# A run that was started anew finds the same again, under the same id, in records that stayed: that is none of the erased.
+_POINTS = "{column} IN (SELECT id FROM interest_points WHERE id = ANY(%(points)s) AND created_at < %(requested)s)"
+_OF_INTERESTS = {
+    "interest_points": _POINTS.format(column="id"),
+    "interest_evidence": _POINTS.format(column="point_id"),
+    "interest_log": _POINTS.format(column="point_id"),
+}
 _LIVE_GRAPHS = "SELECT tenant, scope, agent, session, run FROM namespaces WHERE created_at >= %s"
 
 
@@ -31,6 +36,7 @@ def left_in_tables(conn: Connection, erasure: Erasure) -> Mapping[str, int]:
     Cost: one look at each table; tables without an index on what is asked are read whole.
     """
     values = {**erasure.scope, "keys": erasure.record_keys or erasure.object_keys, "points": erasure.interests}
+    values |= {"requested": erasure.requested_at}
     found: dict[str, int] = {}
     for table, columns in conn.execute(_COLUMNS).fetchall():
         where = _where(erasure, set(columns))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -143,6 +144,18 @@ def test_an_interest_is_gone_with_its_evidence_and_its_place_in_the_graph(canary
     assert canary in everything(client), "the record that it was read from stays"
     forgotten(producers.forget(NS))
     assert canary not in everything(client)
+
+
+def test_an_interest_that_is_found_again_meanwhile_does_not_keep_its_erasure_from_its_end(canary: str) -> None:
+    said = TranscriptLine(1, "atlas", "s1", None, "user", f"I prefer {canary} tea over coffee.", NOON)
+    producers.ingest_session(NS, [said])
+    drive()
+    [[point]] = fetch_all("SELECT id FROM interest_points")
+    accepted = producers.forget_interests(NS.bank, [point])
+    producers.ingest_session(NS, [replace(said, number=2, time=NOON + timedelta(days=1))])
+    drive()
+    assert fetch_all("SELECT id FROM interest_points") == [(point,)]
+    assert forgotten(accepted).counts["interests"] == 1
 
 
 def test_the_command_forgets_one_object_and_one_interest(canary: str) -> None:
