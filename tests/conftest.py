@@ -46,8 +46,12 @@ os.environ.pop("COLUMNS", None)
 
 @pytest.fixture(autouse=True)
 def nothing_stays() -> Iterator[None]:
-    """What a test set for its whole process, an embedder or the level of logs, must not be there for the next one."""
+    """What a test set for its whole process, an embedder, a variable or the level of logs, must not be there for the next one."""
+    variables = dict(os.environ)
     yield
+    if os.environ != variables:  # a command that was run here may have set some for processes that it starts
+        os.environ.clear()
+        os.environ.update(variables)
     structlog.reset_defaults()
     made = factory._made.get()
     for key in [key for key in made if isinstance(key, tuple) and key[0] == "none"]:
