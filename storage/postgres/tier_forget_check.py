@@ -21,7 +21,9 @@ GROUP BY c.table_name ORDER BY c.table_name"""
 _OWN = {"namespaces": "id = ANY(%(namespaces)s)", "banks": "%(whole)s AND id = ANY(%(banks)s)"}
 _KEYS = {Level.RECORDS: "record_key", Level.OBJECTS: "object_key"}
 # A run that was started anew finds the same again, under the same id, in records that stayed: that is none of the erased.
-_POINTS = "{column} IN (SELECT id FROM interest_points WHERE id = ANY(%(points)s) AND created_at < %(requested)s)"
+_POINTS = """{column} IN (
+    SELECT id FROM interest_points
+    WHERE bank_id = ANY(%(banks)s) AND id = ANY(%(points)s) AND created_at < %(requested)s)"""
 _OF_INTERESTS = {
     "interest_points": _POINTS.format(column="id"),
     "interest_evidence": _POINTS.format(column="point_id"),
