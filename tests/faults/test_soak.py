@@ -19,7 +19,7 @@ from isotherm.tasks import producers
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_doubled_stuck_adrift_or_left_over() -> None:
     soak = Path(__file__).parent / "soak.py"
-    command = [sys.executable, str(soak), "--faults", "20", "--operations", "200", "--seed", "11", "--json"]
+    command = [sys.executable, str(soak), "--faults", "20", "--operations", "200", "--seed", "11", "--plain", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=380)
     assert done.stdout, done.stderr[-3_000:]
     told = json.loads(done.stdout.splitlines()[-1])
