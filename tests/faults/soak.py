@@ -210,7 +210,8 @@ def _calm(world: World, callers: list[Caller]) -> tuple[Verdict, int]:
     _still(world)
     while ticks.collect()["objects"]:
         pass
-    return check(callers, found, models=world.model is not None), retried
+    unsaid = world.model.unsaid if world.model else ()
+    return check(callers, found, models=world.model is not None, unsaid=unsaid), retried
 
 
 def _still(world: World) -> None:

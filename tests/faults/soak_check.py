@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -70,10 +70,11 @@ class Verdict:
         return not any((self.lost, self.doubled, self.stuck, self.drift, self.residue))
 
 
-def check(callers: Sequence[Caller], found: Verdict, *, models: bool) -> Verdict:
+def check(callers: Sequence[Caller], found: Verdict, *, models: bool, unsaid: Collection[str] = ()) -> Verdict:
     """Compare everything, once nothing moves any more, and add to what was found before.
 
-    Args: models: whether a model answered; what rules read out of a session is not asked about here.
+    Args: models: whether a model answered; what rules read out of a session is not asked about here; unsaid: topics that
+        the model left out of an answer.
     """
     for caller in callers:
         found.lost += caller.wrong
@@ -84,7 +85,7 @@ def check(callers: Sequence[Caller], found: Verdict, *, models: bool) -> Verdict
         _files(found, caller)
         _messages(found, caller)
         if models:
-            _interests(found, caller)
+            _interests(found, caller, {thing(topic) for topic in unsaid})
         _erased(found, caller)
     _stores(found, models=models)
     for look in (check_database, check_brain):
@@ -141,12 +142,12 @@ def _files(found: Verdict, caller: Caller) -> None:
     _same(found, f"file of caller {caller.number}", wanted, parts)
 
 
-def _interests(found: Verdict, caller: Caller) -> None:
+def _interests(found: Verdict, caller: Caller, unsaid: set[str]) -> None:
     """Each thing that was said is one interest, or as many as a person made of it."""
     said = {thing(topic) for topics in caller.said.values() for topic in topics}
     there = Counter(thing(name) for name, _ in fetch_all(_LIVE, {"agent": caller.agent}))
     who = f"of caller {caller.number}"
-    found.lost += [f"interest {name} {who} is gone" for name in _some(said - there.keys() - caller.forgotten)]
+    found.lost += [f"interest {name} {who} is gone" for name in _some(said - there.keys() - caller.forgotten - unsaid)]
     found.residue += [f"interest {name} {who} is there and should not be" for name in _some(there.keys() - said)]
     found.doubled += [f"interest {name} {who}: {n}" for name, n in there.items() if n > 1 + caller.undone[name]]
 

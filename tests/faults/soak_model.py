@@ -20,7 +20,8 @@ class HurtModel:
     """Answers as its mode says; how often it did is counted by mode.
 
     busy: 429, with and without a time to wait; silent: no answer until the injury is over; half: the body breaks off, or is
-    whole and its JSON is not, or the model stopped in the middle of what it said.
+    whole and its JSON is not, or the model stopped in the middle of what it said. `unsaid` are the topics that it came to
+    no more then, after others: such an answer serves with what is whole.
     """
 
     def __init__(self, seed: int) -> None:
@@ -28,6 +29,7 @@ class HurtModel:
         self._mode: Mode = "well"
         self._over = threading.Event()
         self.answered: Counter[str] = Counter()
+        self.unsaid: set[str] = set()
 
     def set(self, mode: Mode) -> None:
         """Say how requests fare from now on; those that wait are let go."""
@@ -57,7 +59,15 @@ class HurtModel:
         choice = body["choices"][0]
         said = choice["message"]["content"]
         cut = {**choice, "message": {**choice["message"], "content": said[: len(said) // 2]}, "finish_reason": "length"}
+        if name_of(question) == "interest_extract":
+            self.unsaid |= _left_out(json.loads(said)["items"], len(said) // 2)
         return replace(right, body={**body, "choices": [cut]})
+
+
+def _left_out(items: list[Json], chars: int) -> set[str]:
+    """Topics of the items that are not whole in so many characters; none when no item is, since that is asked again."""
+    whole = [n for n in range(1, len(items) + 1) if len(json.dumps({"items": items[:n]})) - len("]}") <= chars]
+    return {item["topic"] for item in items[max(whole) :]} if whole else set()
 
 
 def _summary(question: Json) -> Answer:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import soak_check
+import soak_model
 from soak_check import Verdict
 from soak_injuries import INJURIES, plan
 
@@ -19,7 +20,7 @@ from isotherm.tasks import producers
 @pytest.mark.timeout(400)
 def test_nothing_is_lost_doubled_stuck_adrift_or_left_over() -> None:
     soak = Path(__file__).parent / "soak.py"
-    command = [sys.executable, str(soak), "--faults", "20", "--operations", "200", "--seed", "11", "--plain", "--json"]
+    command = [sys.executable, str(soak), "--faults", "20", "--operations", "200", "--seed", "11", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=380)
     assert done.stdout, done.stderr[-3_000:]
     told = json.loads(done.stdout.splitlines()[-1])
@@ -41,6 +42,15 @@ def test_every_producer_is_called_in_a_soak() -> None:
     # Not a call, what a program does when it ends, and what locks every table for as long as it takes.
     others = {"MAX_BATCH", "Accepted", "flush", "rewrite_files"}
     assert {name for name in producers.__all__ if f"producers.{name}" not in sources} <= others
+
+
+def test_what_a_model_left_out_of_an_answer_that_broke_off_is_known() -> None:
+    items = [{"topic": topic, "reason": "r"} for topic in ("one", "two", "three")]
+    whole = json.dumps({"items": items})
+    assert soak_model._left_out(items, len(whole)) == set()
+    assert soak_model._left_out(items, len(whole) - 3) == {"three"}
+    assert soak_model._left_out(items, len(json.dumps(items[0])) + len('{"items": [')) == {"two", "three"}
+    assert soak_model._left_out(items, 10) == set()
 
 
 @pytest.mark.parametrize(
