@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from isotherm.pipeline import text
-from isotherm.pipeline.clean import whole_number
+from isotherm.pipeline.clean import whole_limit
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Bank
 from isotherm.pipeline.interest.candidates import Status, Vector
@@ -87,7 +87,7 @@ class InterestMemory:
         """
         statuses = [*VISIBLE, Status.ARCHIVED] if archived else [*VISIBLE]
         with connection() as conn:
-            return interest_read.listed(conn, bank, [s.value for s in statuses], _checked(limit))
+            return interest_read.listed(conn, bank, [s.value for s in statuses], whole_limit(limit, LIMIT_MAX))
 
     def recall(
         self,
@@ -105,7 +105,7 @@ class InterestMemory:
         Args: span: only points for which something was said then; None is always.
         Raises: as `listed`.
         """
-        _checked(limit)
+        whole_limit(limit, LIMIT_MAX)
         if not query.strip():
             return InterestRecall()
         terms = text.terms(query)
@@ -151,7 +151,7 @@ class InterestMemory:
         """
         statuses = ["open", "resolved"] if resolved else ["open"]
         with connection() as conn:
-            rows = interest_read.contradictions(conn, bank, statuses, _checked(limit))
+            rows = interest_read.contradictions(conn, bank, statuses, whole_limit(limit, LIMIT_MAX))
             points = interest_read.by_id(conn, bank, sorted({i for row in rows for i in (row.left_id, row.right_id)}))
             said = interest_read.evidence(conn, bank, ids=sorted(_evidence_ids(rows)))
         by_id = {one.id: one for one in said}
@@ -178,7 +178,7 @@ class InterestMemory:
     def themes(self, bank: Bank, *, limit: int = 50) -> list[ListedTheme]:
         """What a bank's points are about, grouped in the background; what was said most often first. Raises: as `listed`."""
         with connection() as conn:
-            return interest_themes.listed(conn, bank, _checked(limit))
+            return interest_themes.listed(conn, bank, whole_limit(limit, LIMIT_MAX))
 
     def log(self, bank: Bank, *, limit: int = 50, offset: int = 0, point: UUID | None = None) -> list[LogEntry]:
         """Changes of a bank, or of one point, newest first. Args: limit: 1 to 1,000; offset: how many to pass over.
@@ -188,7 +188,7 @@ class InterestMemory:
         if offset < 0:
             raise RejectedError("offset: 0 or more")
         with connection() as conn:
-            return interest_changes.entries(conn, bank, limit=_checked(limit), offset=offset, point=point)
+            return interest_changes.entries(conn, bank, limit=whole_limit(limit, LIMIT_MAX), offset=offset, point=point)
 
     def _embedded(self, query: str) -> tuple[Vector | None, str | None, tuple[str, ...]]:
         embedder = self._embedder()
@@ -198,12 +198,6 @@ class InterestMemory:
             return embedder.embed([query])[0], embedder.model, ()
         except (TransientError, RejectedError):
             return None, None, ("vectors",)  # words still find much of it
-
-
-def _checked(limit: int) -> int:
-    if not 1 <= whole_number(limit, "limit") <= LIMIT_MAX:
-        raise RejectedError(f"limit: from 1 to {LIMIT_MAX}")
-    return limit
 
 
 def _ranked(point: Interest, hit: Hit, asked: int, now: datetime, weights: Weights | None) -> RecalledInterest:

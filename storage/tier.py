@@ -12,7 +12,7 @@ from uuid import UUID
 
 from isotherm.pipeline import text
 from isotherm.pipeline.brain.graph_rank import Walked
-from isotherm.pipeline.clean import whole_number
+from isotherm.pipeline.clean import whole_limit
 from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.payloads import TailRefresh
@@ -271,8 +271,7 @@ class TierMemory:
         Args: limit: 1 to 200; how many are read.
         Raises: RejectedError for another limit; TransientError when PostgreSQL is needed and cannot be reached.
         """
-        if not 1 <= whole_number(limit, "limit") <= MOST:
-            raise RejectedError(f"limit: from 1 to {MOST}")
+        whole_limit(limit, MOST)
         place = namespaces.find(namespace)
         if place is None:
             return []

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from isotherm import storage
-from isotherm.pipeline.clean import whole_number
+from isotherm.pipeline.clean import whole_limit
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import RecordsPinned, RecordsUnpinned, RecordUpdated
 from isotherm.pipeline.identity import Bank, Namespace, check_names
@@ -63,8 +63,7 @@ def list_all(
     Raises: RejectedError for another limit or a wrong `after`; TransientError when PostgreSQL cannot be reached.
     """
     storage.open()
-    if not 1 <= whole_number(limit, "limit") <= MAX_IDS:
-        raise RejectedError(f"limit: from 1 to {MAX_IDS}")
+    whole_limit(limit, MAX_IDS)
     where = scope_of(scope, sessions)
     with connection() as conn:
         return tier_list.page(conn, where, datetime.now(UTC), tier=tier, after=after, limit=limit)
@@ -80,8 +79,7 @@ def list_namespaces(
     """
     check_names(tenant=tenant, agent=agent)
     storage.open()
-    if not 1 <= whole_number(limit, "limit") <= MAX_IDS:
-        raise RejectedError(f"limit: from 1 to {MAX_IDS}")
+    whole_limit(limit, MAX_IDS)
     with connection() as conn:
         return tier_list.namespaces(conn, tenant=tenant, agent=agent, after=after, limit=limit)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Self
 
 from isotherm.pipeline.brain.decay import Decay
-from isotherm.pipeline.clean import whole_number
+from isotherm.pipeline.clean import whole_limit
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.fusion import RRF_K, Fusion
 
@@ -67,10 +67,9 @@ class EngineConfig:
     def limit(self, wanted: int | None) -> int:
         """How many objects a page has; None means the default.
 
-        Raises: RejectedError for anything but a whole number from 1 to `max_limit`: a shorter page than asked for would look like all there is.
+        Raises: RejectedError for anything but a whole number from 1 to `max_limit`: a shorter page than asked for would look
+        like all there is.
         """
         if wanted is None:
             return min(self.default_limit, self.max_limit)
-        if not 1 <= whole_number(wanted, "limit") <= self.max_limit:
-            raise RejectedError(f"limit: from 1 to {self.max_limit}")
-        return wanted
+        return whole_limit(wanted, self.max_limit)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol
 
-from isotherm.pipeline.clean import aware, clean_metadata, clean_name, clean_text, whole_number
+from isotherm.pipeline.clean import aware, clean_metadata, clean_name, clean_text, whole_limit
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat
@@ -161,9 +161,7 @@ def checked_id(record_id: str) -> str:
 
 def checked_limit(limit: int) -> int:
     """Return the length of a page. Raises RejectedError when it is not from 1 to 1,000."""
-    if not 1 <= whole_number(limit, "limit") <= MOST_LISTED:
-        raise RejectedError(f"limit: from 1 to {MOST_LISTED}")
-    return limit
+    return whole_limit(limit, MOST_LISTED)
 
 
 def placed(record: StoredRecord, levels: frozenset[Tier]) -> StoredRecord:
