@@ -6,11 +6,13 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from brain_kit import check_brain
 from inprocess import check_database
 from psycopg import sql
 
 from isotherm import storage
 from isotherm.storage.embedded import Endpoints
+from isotherm.storage.models import factory
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import pool
 from isotherm.tasks import produce_records, publish
@@ -55,3 +57,12 @@ def memory(opened: Storage, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
     yield opened
     if pool.is_open():
         check_database()
+
+
+@pytest.fixture
+def words_only(memory: Storage) -> Iterator[None]:
+    """A knowledge base without an embedder, unless a test uses one; it is checked at the end."""
+    factory.use_embedder(memory.settings, None)
+    yield
+    factory._made.forget()
+    check_brain()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import pytest
-from brain_kit import KNOWLEDGE, OTHER, check_brain, new, settle, titles, uid
+from brain_kit import KNOWLEDGE, OTHER, new, settle, titles, uid
 from hash_embedder import HashEmbedder
 
 from isotherm.pipeline.brain.config import EngineConfig
@@ -34,7 +34,6 @@ from isotherm.pipeline.brain.observing import Op, Outcome
 from isotherm.pipeline.brain.result_sets import SearchContext, cursor
 from isotherm.pipeline.errors import TransientError
 from isotherm.storage.brain import Engine
-from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.pool import connection
 from isotherm.tasks import produce_brain
@@ -53,7 +52,7 @@ from isotherm.tasks.produce_brain import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from isotherm.pipeline.brain.objects import Object
     from isotherm.storage.opened import Storage
@@ -61,18 +60,12 @@ if TYPE_CHECKING:
 DOCUMENT = KindSpec("Document", is_parent=True, fields=(FieldSpec("stage", FieldType.STRING),))
 CHUNK = KindSpec("Chunk", is_part=True)
 
+pytestmark = pytest.mark.usefixtures("words_only")
+
 
 @pytest.fixture
 def dsn(emptied_dsn: str) -> str:
     return emptied_dsn
-
-
-@pytest.fixture(autouse=True)
-def words_only(memory: Storage) -> Iterator[None]:
-    factory.use_embedder(memory.settings, None)
-    yield
-    factory._made.forget()
-    check_brain()
 
 
 def engine(memory: Storage, **made: Any) -> Engine:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from brain_kit import KNOWLEDGE, check_brain, new, settle, titles, uid
+from brain_kit import KNOWLEDGE, new, settle, titles, uid
 from harness import steps_of
 from inprocess import drive
 from typer.testing import CliRunner
@@ -19,7 +19,6 @@ from isotherm.pipeline.brain.objects import NewObject, namespace_uuid
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank
 from isotherm.storage import brain_mirror
-from isotherm.storage.models import factory
 from isotherm.storage.postgres import brain_imports, namespaces
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import brain_import, producers
@@ -28,7 +27,6 @@ from isotherm.tasks.produce_brain import knowledge, put, put_many, read, search
 from isotherm.tasks.produce_import import import_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from isotherm.storage.opened import Storage
@@ -36,18 +34,12 @@ if TYPE_CHECKING:
 NOW = datetime.now(UTC)
 LONG = "# a\n\nb\n\n" * 60
 
+pytestmark = pytest.mark.usefixtures("words_only")
+
 
 @pytest.fixture
 def dsn(emptied_dsn: str) -> str:
     return emptied_dsn
-
-
-@pytest.fixture(autouse=True)
-def words_only(memory: Storage) -> Iterator[None]:
-    factory.use_embedder(memory.settings, None)
-    yield
-    factory._made.forget()
-    check_brain()
 
 
 def call(*arguments: str) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from brain_kit import KNOWLEDGE, check_brain, new, settle, titles, uid
+from brain_kit import KNOWLEDGE, new, settle, titles, uid
 from hash_embedder import HashEmbedder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -44,7 +44,7 @@ from isotherm.tasks.produce_brain import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from isotherm.storage.opened import Storage
 
@@ -62,18 +62,12 @@ DOCUMENT = KindSpec(
 CHUNK = KindSpec("Chunk", is_part=True)
 DEAL = KindSpec("Deal", fields=(FieldSpec("amount", FieldType.NUMBER),))
 
+pytestmark = pytest.mark.usefixtures("words_only")
+
 
 @pytest.fixture
 def dsn(emptied_dsn: str) -> str:
     return emptied_dsn
-
-
-@pytest.fixture(autouse=True)
-def words_only(memory: Storage) -> Iterator[None]:
-    factory.use_embedder(memory.settings, None)
-    yield
-    factory._made.forget()
-    check_brain()
 
 
 @pytest.mark.parametrize(

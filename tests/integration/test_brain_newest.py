@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from brain_kit import KNOWLEDGE, OTHER, new, settle, titles, uid
 
 from isotherm.pipeline.brain.result_sets import SearchContext
 from isotherm.storage.brain_newer import Look
-from isotherm.storage.models import factory
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import produce_brain
 from isotherm.tasks.produce_brain import link, put_many, search
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from isotherm.storage.opened import Storage
 
 T0 = datetime(2026, 3, 1, tzinfo=UTC)
 QUESTION = "What is the call quota of the weather service?"
 OLD = "The call quota of the weather service is 1,000 calls a day, as the call quota of the service was agreed."
 NEW = "The call quota of the weather service is now 1,200 calls a day, says the service."
 
+pytestmark = pytest.mark.usefixtures("words_only")
+
 
 @pytest.fixture
 def dsn(emptied_dsn: str) -> str:
     return emptied_dsn
-
-
-@pytest.fixture(autouse=True)
-def words_only(memory: Storage) -> Iterator[None]:
-    factory.use_embedder(memory.settings, None)
-    yield
-    factory._made.forget()
 
 
 def put(*contents: str, dated: bool = True, **more: Any) -> None:

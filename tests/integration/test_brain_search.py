@@ -6,7 +6,7 @@ from uuid import UUID
 
 import numpy as np
 import pytest
-from brain_kit import KNOWLEDGE, OTHER, check_brain, new, settle, titles, uid
+from brain_kit import KNOWLEDGE, OTHER, new, settle, titles, uid
 from hash_embedder import HashEmbedder
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ from isotherm.tasks import brain
 from isotherm.tasks.produce_brain import knowledge, put_many, search, soft_delete
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
@@ -37,19 +37,12 @@ if TYPE_CHECKING:
 
 NOW = datetime.now(UTC)
 
+pytestmark = pytest.mark.usefixtures("words_only")
+
 
 @pytest.fixture
 def dsn(emptied_dsn: str) -> str:
     return emptied_dsn
-
-
-@pytest.fixture(autouse=True)
-def words_only(memory: Storage) -> Iterator[None]:
-    """No embedder, unless a test uses one."""
-    factory.use_embedder(memory.settings, None)
-    yield
-    factory._made.forget()
-    check_brain()
 
 
 class Told:
