@@ -18,12 +18,14 @@ from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.decay import Decay
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_rank import Walked
+from isotherm.pipeline.brain.legs import ALIKE, EQUAL, LEXICAL, PER_WANTED, QUERY_TERMS, VECTOR
+from isotherm.pipeline.brain.legs import ranked as ranked_leg
 from isotherm.pipeline.brain.objects import canonical_uuid, namespace_uuid
 from isotherm.pipeline.brain.promotion import Hit, Promoted, promote
 from isotherm.pipeline.brain.result_sets import Kept, KeptPart, ResultSet, SearchContext, cursor
 from isotherm.pipeline.brain.snippets import READ_CHARS, snippet_around
 from isotherm.pipeline.errors import RejectedError, TransientError
-from isotherm.pipeline.fusion import Fusion, Ranked
+from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.ports import Embedder
 from isotherm.pipeline.tier import newest
@@ -37,17 +39,11 @@ from isotherm.storage.postgres.brain_search import Found, Leg, Near
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import Connection, connection, reading, statement
 
-# Candidates for each object wanted, and how many more when they stand for too few.
-_PER_WANTED = 4
-# Words of a query that are looked up; a longer text is a document, not a question.
-_QUERY_TERMS = 64
+# How many candidates when those for each object wanted stand for too few.
 _MOST_CANDIDATES = 4_000
-# What being called just so adds to a score: more than all legs together, and out of reach of age.
-_EQUAL = 10.0
 # What a hit has that has nothing in common with the query: enough to keep its place, and nothing beside any other score.
 _LEAST = 1e-9
-LEXICAL, VECTOR = "lexical", "vector"
-_ALIKE, _SAME, _RERANK = "alike", "equal", "rerank"
+_SAME, _RERANK = "equal", "rerank"
 
 Legs = Mapping[str, Leg]
 
@@ -101,7 +97,7 @@ class Finder:
         k = max(self._config.candidate_k, 3 * asked.limit)
         hints = Hints() if hinter is None else hinter.objects(asked.query, near, k, asked.filters.kinds)
         degraded += hints.degraded
-        terms = text.terms(asked.query, _QUERY_TERMS) if LEXICAL in asked.legs else []
+        terms = text.terms(asked.query, QUERY_TERMS) if LEXICAL in asked.legs else []
         with _reading(asked.filters) as conn:
             ns, filters = asked.place.namespace_id, asked.filters
             hinted = brain_search.among(conn, ns, filters, hints.objects) if hints.objects else []
@@ -117,7 +113,7 @@ class Finder:
 
     def find_exact(self, asked: Asked, fields: Sequence[str]) -> Page:
         """What is called just so first, then what is called nearly so or has the words."""
-        query, terms = asked.query.strip(), text.terms(asked.query, _QUERY_TERMS)
+        query, terms = asked.query.strip(), text.terms(asked.query, QUERY_TERMS)
         with connection() as conn:
             ns, filters = asked.place.namespace_id, asked.filters
             k = self._k(asked.limit)
@@ -131,7 +127,7 @@ class Finder:
                 small = filters.narrow and brain_search.is_small(conn, ns, filters)
                 legs = {
                     LEXICAL: brain_search.lexical(conn, ns, terms, filters, k, small=small),
-                    _ALIKE: brain_exact.alike(conn, ns, query, filters, k),
+                    ALIKE: brain_exact.alike(conn, ns, query, filters, k),
                 }
                 hits = _raised(_hits(legs, asked, self._config.rrf_k, len(terms)), equal)
                 legs[_SAME] = Leg(equal)
@@ -155,7 +151,7 @@ class Finder:
             return None, (VECTOR,)
 
     def _k(self, limit: int) -> int:
-        return max(self._config.candidate_k, _PER_WANTED * limit)
+        return max(self._config.candidate_k, PER_WANTED * limit)
 
     def _enough(
         self, asked: Asked, ask: Callable[[int], dict[str, Leg]], words: int
@@ -174,7 +170,7 @@ class Finder:
                     for name, leg in legs.items()
                 }
                 return marked, hits
-            k *= _PER_WANTED
+            k *= PER_WANTED
 
     def _walked(self, conn: Connection, asked: Asked, promoted: list[Promoted]) -> tuple[list[Promoted], Walked | None]:
         if not asked.graph:
@@ -270,7 +266,7 @@ def _hits(legs: Legs, asked: Asked, rrf_k: int, words: int) -> list[Hit]:
     shown = {name: (*leg.found, *(leg.others if asked.fusion is Fusion.SCORES else ())) for name, leg in legs.items()}
     rows = {row.key: row for found in shown.values() for row in found}
     ordered = {name: sorted(found, key=lambda row: (-row.score, row.key)) for name, found in shown.items()}
-    ranked = {name: _ranked(name, [(row.key, row.score) for row in found], words) for name, found in ordered.items()}
+    ranked = {name: ranked_leg(name, [(row.key, row.score) for row in found], words) for name, found in ordered.items()}
     fused = joining.fuse(ranked, asked.fusion, rrf_k=rrf_k)
     aged = asked.decay.apply
     return [
@@ -286,19 +282,12 @@ def _hits(legs: Legs, asked: Asked, rrf_k: int, words: int) -> list[Hit]:
     ]
 
 
-def _ranked(name: str, hits: Sequence[tuple[int, float]], asked: int) -> Ranked[int]:
-    if name == VECTOR:
-        return joining.meaning(hits)
-    best = max((score for _, score in hits), default=0.0)
-    return joining.words(hits, joining.telling(best, asked) if name == LEXICAL else 1.0)
-
-
 def _raised(hits: Sequence[Hit], equal: Sequence[Found]) -> list[Hit]:
     """Hits that are called just so come first, found by the legs or not."""
     called = {row.id for row in equal}
-    raised = [hit._replace(score=hit.score + _EQUAL) if hit.id in called else hit for hit in hits]
+    raised = [hit._replace(score=hit.score + EQUAL) if hit.id in called else hit for hit in hits]
     known = {hit.id for hit in hits}
-    return raised + [Hit(row.id, row.parent_id, _EQUAL, row.updated_at) for row in equal if row.id not in known]
+    return raised + [Hit(row.id, row.parent_id, EQUAL, row.updated_at) for row in equal if row.id not in known]
 
 
 def _kept(each: Promoted) -> Kept:
@@ -323,7 +312,7 @@ def _made(
     conn: Connection, ns: int, query: str, kept: Sequence[Kept], best: Mapping[UUID, Hit], read: Shown
 ) -> tuple[Result, ...]:
     led = brain_pages.relations(conn, ns, kept)
-    words = text.words(query)[:_QUERY_TERMS]
+    words = text.words(query)[:QUERY_TERMS]
     return tuple(
         Result(
             read.objects[each.id],

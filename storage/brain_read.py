@@ -22,6 +22,7 @@ from isotherm.pipeline.brain.errors import (
 )
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.graph_port import GraphPort
+from isotherm.pipeline.brain.legs import LEXICAL, VECTOR
 from isotherm.pipeline.brain.links import fold_label
 from isotherm.pipeline.brain.objects import PARTS, PARTS_MAX, Object, canonical_uuid, namespace_uuid
 from isotherm.pipeline.brain.observing import Op, OpObserver, observed
@@ -30,7 +31,7 @@ from isotherm.pipeline.clean import whole_limit
 from isotherm.pipeline.fusion import Fusion
 from isotherm.pipeline.identity import Namespace
 from isotherm.storage import brain_hints
-from isotherm.storage.brain_find import LEXICAL, VECTOR, Asked, Finder, Page
+from isotherm.storage.brain_find import Asked, Finder, Page
 from isotherm.storage.brain_hints import Hinter
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces
 from isotherm.storage.postgres.pool import connection

@@ -15,15 +15,13 @@ from isotherm.pipeline import fusion as joining
 from isotherm.pipeline import text
 from isotherm.pipeline.brain import bm25
 from isotherm.pipeline.brain.decay import Decay
+from isotherm.pipeline.brain.legs import QUERY_TERMS
+from isotherm.pipeline.brain.legs import ranked as ranked_leg
 from isotherm.pipeline.brain.matching import same
 from isotherm.pipeline.brain.objects import Object, canonical_uuid
 from isotherm.pipeline.brain.promotion import Hit
 from isotherm.pipeline.fusion import Fusion, Ranked
 
-QUERY_TERMS: Final = 64
-LEXICAL, VECTOR, ALIKE = "lexical", "vector", "alike"
-# What being called just so adds to a score: more than all legs together.
-EQUAL: Final = 10.0
 _ALIKE: Final = 0.45
 _TITLE_CHARS, _TEXT_CHARS, _QUERY_CHARS = 96, 40, 256
 
@@ -108,19 +106,12 @@ def joined(
         by_rank = [i for i in found[:k] if legs[name][i] > 0]
         shown = by_rank if fusion is Fusion.RRF else [i for i in found if i in proposed]
         hits = [(i, legs[name][i]) for i in shown]
-        ranked[name] = _ranked(name, hits, words)
+        ranked[name] = ranked_leg(name, hits, words)
     return [
         Hit(row.object.id, row.object.parent_id, decay.apply(one.score, row.as_of, now), row.as_of, one.shares)
         for one in joining.fuse(ranked, fusion, rrf_k=rrf_k)
         for row in (rows[one.key],)
     ]
-
-
-def _ranked(name: str, hits: Sequence[tuple[UUID, float]], words: int) -> Ranked[UUID]:
-    if name == VECTOR:
-        return joining.meaning(hits)
-    best = max((score for _, score in hits), default=0.0)
-    return joining.words(hits, joining.telling(best, words) if name == LEXICAL else 1.0)
 
 
 def _shown(each: Object) -> str:

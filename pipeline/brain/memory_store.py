@@ -22,9 +22,10 @@ from isotherm.pipeline.brain.config import EngineConfig
 from isotherm.pipeline.brain.errors import ObjectNotFoundError, QueryRequiredError, RevisionConflictError
 from isotherm.pipeline.brain.filters import Filters
 from isotherm.pipeline.brain.index_text import text_of
+from isotherm.pipeline.brain.legs import ALIKE, EQUAL, LEXICAL, PER_WANTED, QUERY_TERMS, VECTOR
 from isotherm.pipeline.brain.long_texts import embed_whole
 from isotherm.pipeline.brain.matching import matches
-from isotherm.pipeline.brain.memory_search import ALIKE, EQUAL, LEXICAL, VECTOR, Indexed, Scores, Vector
+from isotherm.pipeline.brain.memory_search import Indexed, Scores, Vector
 from isotherm.pipeline.brain.objects import PARTS, PARTS_MAX, NewObject, Object
 from isotherm.pipeline.brain.promotion import Hit, promote
 from isotherm.pipeline.brain.snippets import READ_CHARS, snippet_around
@@ -270,14 +271,14 @@ class MemoryObjects:
         self, query: str, legs: Mapping[str, Scores], inside: Iterable[Indexed], fusion: Fusion | None, most: int
     ) -> list[Hit]:
         config, rows = self.config, {each.object.id: each for each in inside}
-        k, words = max(config.candidate_k, 4 * most), len(text.terms(query, memory_search.QUERY_TERMS))
+        k, words = max(config.candidate_k, PER_WANTED * most), len(text.terms(query, QUERY_TERMS))
         return memory_search.joined(
             legs, rows, k, words, fusion or config.fusion, config.rrf_k, config.decay, config.now()
         )
 
     def _answer(self, namespace: Namespace, query: str, most: int, hits: Iterable[Hit]) -> Answer:
         promoted = promote(hits, self.config.evidence_n)
-        shelf, words = self._shelves.get(namespace.key, {}), text.words(query)[: memory_search.QUERY_TERMS]
+        shelf, words = self._shelves.get(namespace.key, {}), text.words(query)[:QUERY_TERMS]
 
         def evidence(hit: Hit) -> Evidence:
             row = shelf[hit.id].row

@@ -199,7 +199,7 @@ def test_what_one_leg_finds_the_other_one_scores_too(memory: Storage, monkeypatc
     factory.use_embedder(memory.settings, Told(kelp=1, algae=1, moss=2))
     put_many(KNOWLEDGE, [new(1, "kelp and stone"), new(2, "algae"), new(3, "moss and stone")])
     settle()
-    monkeypatch.setattr("isotherm.storage.brain_find._PER_WANTED", 1)
+    monkeypatch.setattr("isotherm.storage.brain_find.PER_WANTED", 1)
     monkeypatch.setattr(memory.brain._finder, "_config", EngineConfig(candidate_k=1))
     shares = {r.object.title: set(r.best.shares) for r in search(KNOWLEDGE, "algae stone", limit=1).results}
     assert shares == {"algae": {"lexical", "vector"}}
