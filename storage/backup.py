@@ -199,7 +199,7 @@ def restore(settings: Settings, folder: Path, progress: Progress, *, replace: bo
                 )
                 programs.run([load, *options, folder / _DUMP], dsn, progress.advance)
             conn.execute("ANALYZE")
-    migrate.migrate(dsn)
+    migrate.migrate(dsn, rls=settings.rls)
     redis_client.clear(servers.redis_url(settings), settings.redis_prefix)
     return manifest
 

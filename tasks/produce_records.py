@@ -24,6 +24,7 @@ from isotherm.storage.postgres import namespaces, tier_edit, tier_write
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import reaching
 from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Stored
@@ -131,6 +132,17 @@ def store(
 
 
 def _store(
+    pairs: Sequence[tuple[Namespace, NewRecord]],
+    key: str | None,
+    kind: str,
+    also: Callable[[Connection, NewOperation], list[Message]] | None,
+) -> Accepted:
+    named = _distinct(pairs)
+    with reaching(named[0] if len(named) == 1 else named[0].bank):
+        return _store_within(pairs, key, kind, also)
+
+
+def _store_within(
     pairs: Sequence[tuple[Namespace, NewRecord]],
     key: str | None,
     kind: str,

@@ -21,6 +21,7 @@ from isotherm.storage.postgres import interest_mirror as mirror_rows
 from isotherm.storage.postgres.brain_drift import Checked
 from isotherm.storage.postgres.interest_mirror import Place
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.tasks import produce_brain
 from isotherm.tasks.commands.ingest import progress
 from isotherm.tasks.commands.output import (
@@ -61,7 +62,7 @@ def status(*, as_json: JsonFlag = False) -> None:
     with errors_as_sentences():
         chosen = ready()
         storage.open(chosen)
-        with connection() as conn:
+        with system(), connection() as conn:
             waiting = sum(b.steps for b in operations.backlog(conn) if b.queue == Queue.GRAPH)
             places = brain_drift.known(conn)
             sizes = [brain_drift.counts(conn, place.namespace_id) for place in places]
@@ -160,14 +161,14 @@ def _each(agent: str | None, tenant: str | None, what: str, action: _Action) -> 
     with progress() as bars:
         for place in _places(agent, tenant):
             found = action(place, _Bar(bars, what, place.name.agent))
-            with connection() as conn:
+            with system(), connection() as conn:
                 objects, edges = brain_drift.counts(conn, place.namespace_id)
             lines.append(
                 _Line(place.name.agent, place.name.tenant, objects, edges, found.nodes, found.edges, found.discarded)
             )
         for bank in _banks(agent, tenant):
             found = action(bank, _Bar(bars, f"{what} interests of", bank.bank.agent))
-            with connection() as conn:
+            with system(), connection() as conn:
                 points, edges = mirror_rows.counts(conn, bank.bank_id)
             differed = (found.nodes, found.edges, found.discarded)
             lines.append(_Line(bank.bank.agent, bank.bank.tenant, points, edges, *differed, "interests"))
@@ -183,13 +184,13 @@ def _places(agent: str | None, tenant: str | None) -> list[Checked]:
         if place is None:
             return []
         only = place.namespace_id
-    with connection() as conn:
+    with system(), connection() as conn:
         found = brain_drift.known(conn, only)
     return [place for place in found if tenant is None or place.name.tenant == tenant]
 
 
 def _banks(agent: str | None, tenant: str | None) -> list[Place]:
-    with connection() as conn:
+    with system(), connection() as conn:
         found = mirror_rows.known(conn)
     return [
         place
