@@ -21,7 +21,7 @@ from isotherm.storage.postgres import interest_mirror as mirror_rows
 from isotherm.storage.postgres.brain_drift import Checked
 from isotherm.storage.postgres.interest_mirror import Place
 from isotherm.storage.postgres.pool import connection
-from isotherm.storage.postgres.reach import system
+from isotherm.storage.postgres.reach import over_all
 from isotherm.tasks import produce_brain
 from isotherm.tasks.commands.ingest import progress
 from isotherm.tasks.commands.output import (
@@ -57,12 +57,13 @@ class _Line:
 
 
 @app.command()
+@over_all
 def status(*, as_json: JsonFlag = False) -> None:
     """Show which graph is in use, what waits for it, and when each namespace was last compared."""
     with errors_as_sentences():
         chosen = ready()
         storage.open(chosen)
-        with system(), connection() as conn:
+        with connection() as conn:
             waiting = sum(b.steps for b in operations.backlog(conn) if b.queue == Queue.GRAPH)
             places = brain_drift.known(conn)
             sizes = [brain_drift.counts(conn, place.namespace_id) for place in places]
@@ -154,6 +155,7 @@ def _rebuilt(place: Checked | Place, bar: _Bar) -> Drift:
     return brain_mirror.rebuild(storage.open().brain.graph, place.namespace_id, place.graph, told=bar)
 
 
+@over_all
 def _each(agent: str | None, tenant: str | None, what: str, action: _Action) -> list[_Line]:
     storage.open(ready())
     helix_client.own_embedded()  # unless the graph worker has it open, which is then said
@@ -161,14 +163,14 @@ def _each(agent: str | None, tenant: str | None, what: str, action: _Action) -> 
     with progress() as bars:
         for place in _places(agent, tenant):
             found = action(place, _Bar(bars, what, place.name.agent))
-            with system(), connection() as conn:
+            with connection() as conn:
                 objects, edges = brain_drift.counts(conn, place.namespace_id)
             lines.append(
                 _Line(place.name.agent, place.name.tenant, objects, edges, found.nodes, found.edges, found.discarded)
             )
         for bank in _banks(agent, tenant):
             found = action(bank, _Bar(bars, f"{what} interests of", bank.bank.agent))
-            with system(), connection() as conn:
+            with connection() as conn:
                 points, edges = mirror_rows.counts(conn, bank.bank_id)
             differed = (found.nodes, found.edges, found.discarded)
             lines.append(_Line(bank.bank.agent, bank.bank.tenant, points, edges, *differed, "interests"))
@@ -184,13 +186,13 @@ def _places(agent: str | None, tenant: str | None) -> list[Checked]:
         if place is None:
             return []
         only = place.namespace_id
-    with system(), connection() as conn:
+    with connection() as conn:
         found = brain_drift.known(conn, only)
     return [place for place in found if tenant is None or place.name.tenant == tenant]
 
 
 def _banks(agent: str | None, tenant: str | None) -> list[Place]:
-    with system(), connection() as conn:
+    with connection() as conn:
         found = mirror_rows.known(conn)
     return [
         place
