@@ -34,7 +34,7 @@ from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, reading, statement
-from isotherm.storage.postgres.reach import of_owner, reaching
+from isotherm.storage.postgres.reach import of_operation, of_owner, reaching
 from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Concluded, Tail, TailRecord
@@ -116,6 +116,7 @@ class TierMemory:
         self._reranker = reranker
         self._dates = dates
 
+    @of_operation
     def remember(
         self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = (), also: Also | None = None
     ) -> Stored:

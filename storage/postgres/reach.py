@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -21,6 +21,7 @@ from isotherm.pipeline.identity import Bank, Namespace
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 
 # Roles are the server's, not a database's: several databases share these two. Nobody logs in as one of them.
 TENANT: Final = "isotherm_tenant"
@@ -58,6 +59,9 @@ class HasPlace(Protocol):
     def namespace_id(self) -> int | None:
         """Number of the namespace."""
         ...
+
+
+H = TypeVar("H", bound=HasPlace)
 
 
 class Work(HasPlace, Protocol):
@@ -151,12 +155,23 @@ def graph_of(name: UUID) -> AbstractContextManager[None]:
 
 
 def of_owner(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a verb run within the reach of the namespace, bank, scope or place that is its first argument."""
+    """Have a verb run within the reach of the namespace, bank or scope that is its first argument."""
 
     @wraps(function)
     def within(*args: P.args, **kwargs: P.kwargs) -> R:
         with _within(_of_arguments((*args[:2], *kwargs.values()))):  # before it there is `self` at most
             return function(*args, **kwargs)
+
+    return within
+
+
+def of_operation(function: Callable[Concatenate[S, H, P], R]) -> Callable[Concatenate[S, H, P], R]:
+    """Have a method run within the reach of the operation that it writes, by the numbers that this has."""
+
+    @wraps(function)
+    def within(self: S, new: H, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        with reaching(new):
+            return function(self, new, *args, **kwargs)
 
     return within
 

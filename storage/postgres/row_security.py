@@ -263,7 +263,9 @@ def _foreign(holder: str) -> str:
 CREATE OR REPLACE FUNCTION isotherm_foreign_{holder}(wanted {kind}) RETURNS boolean LANGUAGE sql STABLE SECURITY DEFINER
 SET search_path = public, pg_temp AS $$
     SELECT EXISTS (SELECT FROM {holder} WHERE {key} = wanted AND ({condition}) IS NOT TRUE)
-$$"""
+$$;
+REVOKE ALL ON FUNCTION isotherm_foreign_{holder}({kind}) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION isotherm_foreign_{holder}({kind}) TO {TENANT};"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -206,6 +206,22 @@ def test_a_reach_ends_with_its_transaction(counts: dict[str, tuple[int, int]]) -
         assert conn.execute("SELECT current_user::text").fetchone() == (TENANT,)
 
 
+def test_a_plan_that_is_kept_is_of_nobody(counts: dict[str, tuple[int, int]]) -> None:
+    """One connection after the other asks the same statement for two owners, more often than it takes to keep its plan."""
+    for _ in range(12):
+        for owner, nth in ((OURS, 0), (THEIRS, 1)):
+            with reaching(owner), reading() as conn:
+                assert _count(conn, "tier_records") == counts["tier_records"][nth]
+        with reading() as conn:
+            assert _count(conn, "tier_records") == 0
+
+
+def test_files_are_rewritten_by_the_login(counts: dict[str, tuple[int, int]]) -> None:
+    assert producers.rewrite_files().tables >= len(counts)
+    with reaching(OURS), connection() as conn:
+        assert _count(conn, "banks") == counts["banks"][0]
+
+
 def test_an_owner_that_was_erased_and_made_again_is_the_new_one(kept_storage: Storage) -> None:
     """Another process erases: this one remembers numbers that are out of reach by now."""
     gone = Namespace.of("passing", "s1")

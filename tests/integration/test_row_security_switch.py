@@ -16,7 +16,7 @@ from psycopg import sql
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
-from isotherm.storage import servers
+from isotherm.storage import backup, servers
 from isotherm.storage import settings as settings_module
 from isotherm.storage.postgres import reach, row_security
 from isotherm.storage.postgres.migrate import migrate
@@ -26,6 +26,7 @@ from isotherm.tasks import producers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from isotherm.storage.embedded import Endpoints
     from isotherm.storage.opened import Storage
@@ -164,6 +165,40 @@ def test_a_login_without_rights_of_its_own_needs_an_administrator_once(endpoints
             conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
             conn.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(name)))
             conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+class Silent:
+    """A progress nobody watches."""
+
+    def begin(self, what: str, total: int) -> None: ...
+
+    def advance(self) -> None: ...
+
+
+def test_a_backup_takes_its_policies_nowhere(
+    guarded: str, tmp_path: Path, endpoints: Endpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate(guarded, rls=True)
+    producers.remember(OURS, "kelp", record_id="r")
+    drive()
+    assert isotherm("backup", str(tmp_path / "copy")).returncode == 0
+    name = f"copy_{uuid4().hex}"
+    there = psycopg.conninfo.make_conninfo(endpoints.postgres_dsn, dbname=name)
+    with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        try:
+            for on, policies in (("off", False), ("on", True)):
+                storage.close()
+                monkeypatch.setenv("ISOTHERM_RLS", on)
+                monkeypatch.setenv("ISOTHERM_POSTGRES_DSN", endpoints.postgres_dsn.rsplit("/", 1)[0] + f"/{name}")
+                settings_module.settings.cache_clear()
+                backup.restore(settings_module.settings(), tmp_path / "copy", Silent(), replace=True)
+                with psycopg.connect(there) as copy:
+                    assert row_security.state(copy).any is policies
+                assert [record.id for record in producers.list_all(OURS).records] == ["r"]
+        finally:
+            storage.close()
+            conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def test_without_it_not_a_statement_more_is_sent(opened: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

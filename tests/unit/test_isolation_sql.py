@@ -30,7 +30,6 @@ _ALL = "for the operator, over all owners: counts and ids, no text"
 _TICK = "a tick, over all owners: due work, its rows by number"
 _WORK = "work by its random id, which is the receipt of whoever asked for it"
 _POINT = "points by ids that a statement of the same transaction read under their bank"
-_POLICY = "a policy: what hangs on a row is in reach where that row is"
 EXCUSED = {
     ("health", "brain_drift"): _ALL,
     ("health", "brain_objects interest_points tier_vectors"): _ALL,
@@ -58,8 +57,6 @@ EXCUSED = {
     ("postgres.outbox", "operations"): "the relay: messages of all owners, which hold ids only",
     ("postgres.sweep", "operations"): "the sweeper: work of all owners, by age",
     ("postgres.tier_plan", "namespaces"): _TICK,
-    ("postgres.row_security", "interest_points"): _POLICY,
-    ("postgres.row_security", "operations"): _POLICY,
     ("tier_stores.folder_index", "namespaces"): "a store's own file, and not this database",
 }
 
