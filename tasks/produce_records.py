@@ -137,17 +137,6 @@ def _store(
     kind: str,
     also: Callable[[Connection, NewOperation], list[Message]] | None,
 ) -> Accepted:
-    named = _distinct(pairs)
-    with reaching(named[0] if len(named) == 1 else named[0].bank):
-        return _store_within(pairs, key, kind, also)
-
-
-def _store_within(
-    pairs: Sequence[tuple[Namespace, NewRecord]],
-    key: str | None,
-    kind: str,
-    also: Callable[[Connection, NewOperation], list[Message]] | None,
-) -> Accepted:
     opened = storage.open()
     rows = _placed(pairs, opened.settings)
     _check_pins(rows, opened.settings.max_pinned)
@@ -176,8 +165,8 @@ def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
     pinned = [row for row in rows if row.record.pinned]
     if most is None or not pinned:
         return
-    with connection() as conn:
-        for place in {row.place for row in pinned}:
+    for place in {row.place for row in pinned}:
+        with reaching(place), connection() as conn:
             tier_edit.check_pins(conn, place, [row.record.id for row in pinned if row.place == place], most)
 
 

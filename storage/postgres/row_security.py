@@ -223,17 +223,16 @@ def _tables(conn: Plain) -> dict[str, set[str]]:
     return {str(table): set(columns) for table, columns in conn.execute(_COLUMNS).fetchall()}
 
 
-def switch(conn: Plain, *, on: bool) -> bool:
-    """Bring a migrated database to the setting, in one transaction; True when that changed whether it is on.
+def switch(conn: Plain, *, on: bool) -> None:
+    """Bring a migrated database to the setting, in one transaction.
 
     Data are not read. A table whose policy changes is locked for a moment; doing it again changes nothing, but for tables
     that came since.
     Raises: RejectedError when the roles are not there and this login may not create them, or the tenants' role could get
     around the policies.
     """
-    before = state(conn)
-    if not on and not before.any:
-        return False
+    if not on and not state(conn).any:
+        return
     with conn.transaction():
         if on:
             _roles(conn)
@@ -253,7 +252,6 @@ def switch(conn: Plain, *, on: bool) -> bool:
             conn.execute(_DROP_FUNCTIONS)
             for holder, (_, kind, _) in _HELD_BY.items():
                 conn.execute(f"DROP FUNCTION IF EXISTS isotherm_foreign_{holder}({kind})".encode())
-    return on != before.any
 
 
 def _foreign(holder: str) -> str:

@@ -121,3 +121,5 @@ def migrate(*, as_json: JsonFlag = False) -> None:
             out.print(f"applied {migration.number:04} {migration.name}")
         if not applied:
             out.print("the database is at this version already")
+        if settings().rls:
+            out.print("row-level security is on")
