@@ -53,7 +53,7 @@ ORDER BY 1, 2"""
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What one verb takes. Args: off_ms, on_ms: medians of rounds; ratios: of each round; lost, new: indexes read only so."""
+    """What one verb takes. Args: off_ms, on_ms: medians of rounds; ratios: of each round; lost, new, kept: indexes read only so, or both ways."""
 
     verb: str
     off_ms: float
@@ -61,6 +61,7 @@ class Price:
     ratios: tuple[float, ...]
     lost: tuple[str, ...]
     new: tuple[str, ...]
+    kept: tuple[str, ...]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -112,9 +113,8 @@ def _priced(ground: Arena, embedder: Given, verb: str, call: Callable[[int], obj
     run_steps()
     ratios = tuple(a / b for a, b in zip(taken[True], taken[False], strict=True))
     off, on = (statistics.median(taken[which]) for which in (False, True))
-    return Price(
-        verb, off, on, ratios, tuple(sorted(read[False] - read[True])), tuple(sorted(read[True] - read[False]))
-    )
+    lost, new, kept = read[False] - read[True], read[True] - read[False], read[False] & read[True]
+    return Price(verb, off, on, ratios, tuple(sorted(lost)), tuple(sorted(new)), tuple(sorted(kept)))
 
 
 def _open(embedder: Given, *, on: bool) -> None:
@@ -166,9 +166,9 @@ def _show(prices: list[Price], size: int, before: str) -> None:
         table.add_row(each.verb, f"{each.off_ms:.2f}", f"{each.on_ms:.2f}", f"{ratio:.2f}", spread)
     console.print(table)
     for each in prices:
-        if each.lost or each.new:
-            read = f"no more: {', '.join(each.lost) or 'none'}; instead: {', '.join(each.new) or 'none'}"
-            console.print(f"{each.verb}: {read}", highlight=False, soft_wrap=True)
+        said = {"no more": each.lost, "instead": each.new, "as before": each.kept}
+        read = "; ".join(f"{what}: {', '.join(names)}" for what, names in said.items() if names)
+        console.print(f"{each.verb}: {read}", highlight=False, soft_wrap=True)
     console.print(f"load before: {before}; after: {load()}", highlight=False)
 
 

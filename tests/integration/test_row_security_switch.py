@@ -143,15 +143,12 @@ def test_a_login_without_rights_of_its_own_needs_an_administrator_once(endpoints
             theirs = psycopg.conninfo.make_conninfo(here, user=name)
             with pytest.raises(RejectedError, match="as an administrator"):
                 migrate(theirs, rls=True)
-            conn.execute(
-                f"DO $$ BEGIN CREATE ROLE {TENANT}; EXCEPTION WHEN duplicate_object THEN NULL; END $$".encode()
-            )
             for role in (TENANT, SYSTEM):
                 conn.execute(
-                    sql.SQL("GRANT {} TO {} WITH SET TRUE, INHERIT FALSE").format(
-                        sql.Identifier(role), sql.Identifier(name)
-                    )
+                    f"DO $$ BEGIN CREATE ROLE {role}; EXCEPTION WHEN duplicate_object THEN NULL; END $$".encode()
                 )
+                grant = sql.SQL("GRANT {} TO {} WITH SET TRUE, INHERIT FALSE")
+                conn.execute(grant.format(sql.Identifier(role), sql.Identifier(name)))
             migrate(theirs, rls=True)
             with psycopg.connect(theirs, autocommit=True) as other:
                 found = row_security.state(other)
