@@ -116,8 +116,7 @@ DROP FUNCTION IF EXISTS isotherm_ids(text);
 """
 
 _ROLES: Final = """
-SELECT r.rolname, r.rolsuper OR r.rolbypassrls, pg_has_role(session_user, r.oid, 'SET')
-FROM pg_roles AS r WHERE r.rolname IN (%s, %s)"""
+SELECT r.rolname, pg_has_role(session_user, r.oid, 'SET') FROM pg_roles AS r WHERE r.rolname IN (%s, %s)"""
 _MARKS: Final = """
 SELECT c.relname, obj_description(c.oid, 'pg_class') FROM pg_class AS c
 WHERE c.relnamespace = 'public'::regnamespace AND obj_description(c.oid, 'pg_class') LIKE 'isotherm row security %%'
@@ -172,13 +171,12 @@ def _condition(table: str, columns: set[str]) -> str | None:
 class State:
     """Row-level security as a database has it.
 
-    Args: roles: of the two, those that exist; usable: those that this login may become; tables: that have an owner;
-        bare: of these, those without a policy or with theirs switched off; unknown: tables that say in no known way whose
-        their rows are; bypassing: roles of the tenants' role that no policy binds; any: whether any of it is there; owner:
-        whether this login has the rights of the tables' owner, which no policy binds either.
+    Args: usable: of the two roles, those that this login may become; tables: that have an owner; bare: of these, those
+        without a policy or with theirs switched off; unknown: tables that say in no known way whose their rows are;
+        bypassing: what gets the tenants' role around its policies, a role that none binds or a policy of somebody else's;
+        any: whether any of it is there; owner: whether this login has the rights of the tables' owner, whom none binds.
     """
 
-    roles: frozenset[str]
     usable: frozenset[str]
     tables: tuple[str, ...]
     bare: tuple[str, ...]
@@ -203,17 +201,19 @@ def state(conn: Plain) -> State:
     """Look at roles, policies and tables; changes nothing."""
     roles = conn.execute(_ROLES, (TENANT, SYSTEM)).fetchall()
     secured = {str(row[0]) for row in conn.execute(_SECURED).fetchall()}
-    with_policy = {str(table) for table, name in conn.execute(_POLICIES).fetchall() if name == _TENANT_POLICY}
+    policies = [(str(table), str(name)) for table, name in conn.execute(_POLICIES).fetchall()]
+    with_policy = {table for table, name in policies if name == _TENANT_POLICY}
+    roles_around = [f"role {row[0]}" for row in conn.execute(_BYPASS, {"tenant": TENANT}).fetchall()]
+    others = [f"policy {name} on {table}" for table, name in policies if name not in {_TENANT_POLICY, _SYSTEM_POLICY}]
     known = _tables(conn)
     owned = [table for table, columns in known.items() if rule(table, columns)]
     owner = conn.execute(_OWNED_BY_LOGIN).fetchone()
     return State(
-        frozenset(str(name) for name, *_ in roles),
-        frozenset(str(name) for name, _, usable in roles if usable),
+        frozenset(str(name) for name, usable in roles if usable),
         tuple(owned),
         tuple(table for table in owned if table not in secured or table not in with_policy),
         tuple(table for table in known if table not in owned and table not in GLOBAL),
-        tuple(str(row[0]) for row in conn.execute(_BYPASS, {"tenant": TENANT}).fetchall()),
+        (*roles_around, *others),
         any=bool(secured or with_policy) or conn.execute(_LEFT).fetchone() == (True,),
         owner=owner == (True,),
     )
@@ -250,6 +250,8 @@ def switch(conn: Plain, *, on: bool) -> None:
             _demand_bound(conn)
         else:
             conn.execute(_DROP_FUNCTIONS)
+            for role in _present(conn):
+                conn.execute(f"REVOKE USAGE ON SCHEMA public FROM {role}".encode())
             for holder, (_, kind, _) in _HELD_BY.items():
                 conn.execute(f"DROP FUNCTION IF EXISTS isotherm_foreign_{holder}({kind})".encode())
 
@@ -296,7 +298,7 @@ def _roles(conn: Plain) -> None:
         for role in (TENANT, SYSTEM):
             if role not in there:
                 conn.execute(f"CREATE ROLE {role} NOLOGIN NOINHERIT".encode())
-            if role not in there or not there[role][2]:
+            if role not in there or not there[role][1]:
                 conn.execute(f"GRANT {role} TO CURRENT_USER WITH SET TRUE, INHERIT FALSE".encode())
             conn.execute(f"GRANT USAGE ON SCHEMA public TO {role}".encode())
     except pg.InsufficientPrivilege as error:
@@ -328,14 +330,18 @@ def _release(conn: Plain, table: str) -> None:
     for policy in (_TENANT_POLICY, _SYSTEM_POLICY):
         conn.execute(f'DROP POLICY IF EXISTS {policy} ON "{table}"'.encode())
     conn.execute(f'ALTER TABLE "{table}" DISABLE ROW LEVEL SECURITY'.encode())
-    for role in sorted(str(row[0]) for row in conn.execute(_ROLES, (TENANT, SYSTEM)).fetchall()):
+    for role in _present(conn):
         conn.execute(f'REVOKE ALL ON "{table}" FROM {role}'.encode())
     conn.execute(f'COMMENT ON TABLE "{table}" IS NULL'.encode())
+
+
+def _present(conn: Plain) -> list[str]:
+    return sorted(str(row[0]) for row in conn.execute(_ROLES, (TENANT, SYSTEM)).fetchall())
 
 
 def _demand_bound(conn: Plain) -> None:
     now = state(conn)
     if now.bypassing:
-        raise RejectedError(f"the role {TENANT} could get around its policies by: {', '.join(now.bypassing)}")
+        raise RejectedError(f"{TENANT} could get around its policies by {', '.join(now.bypassing)}")
     if now.bare:
         raise RejectedError(f"tables without a policy: {', '.join(now.bare)}")

@@ -85,6 +85,7 @@ def _shape(conn: psycopg.Connection[tuple[Any, ...]]) -> str:
     asked = (
         "SELECT relname::text, relrowsecurity, relacl::text FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1",
         "SELECT policyname::text FROM pg_policies",
+        "SELECT grantee::regrole::text FROM pg_namespace, aclexplode(nspacl) WHERE grantee::regrole::text LIKE 'isotherm_%'",
         "SELECT proname::text FROM pg_proc WHERE proname LIKE 'isotherm%' ORDER BY 1",
         "SELECT description FROM pg_description WHERE description LIKE 'isotherm%'",
     )
@@ -115,10 +116,18 @@ def test_a_table_that_comes_later_is_closed_until_a_migration_took_it_in_and_the
             conn.execute("DROP TABLE later, strays")
 
 
-def test_a_role_that_gets_around_its_policies_is_told_and_refused(guarded: str) -> None:
+@pytest.mark.parametrize(
+    ("opening", "closing"),
+    [
+        (f"ALTER ROLE {TENANT} BYPASSRLS", f"ALTER ROLE {TENANT} NOBYPASSRLS"),
+        ("CREATE POLICY wide ON banks USING (true)", "DROP POLICY wide ON banks"),
+    ],
+    ids=["role", "policy"],
+)
+def test_what_gets_around_the_policies_is_told_and_refused(guarded: str, opening: str, closing: str) -> None:
     migrate(guarded, rls=True)
     with psycopg.connect(guarded, autocommit=True) as conn:
-        conn.execute(f"ALTER ROLE {TENANT} BYPASSRLS".encode())
+        conn.execute(opening.encode())
         try:
             assert (told()["well"], "gets around" in told()["text"]) == (False, True)
             with pytest.raises(RejectedError, match="get around"):
@@ -126,7 +135,7 @@ def test_a_role_that_gets_around_its_policies_is_told_and_refused(guarded: str) 
             with pytest.raises(RejectedError, match="not prepared"):
                 servers.probe(settings_module.settings())
         finally:
-            conn.execute(f"ALTER ROLE {TENANT} NOBYPASSRLS".encode())
+            conn.execute(closing.encode())
     servers.probe(settings_module.settings())
 
 
