@@ -216,6 +216,15 @@ def test_a_plan_that_is_kept_is_of_nobody(counts: dict[str, tuple[int, int]]) ->
             assert _count(conn, "tier_records") == 0
 
 
+def test_words_of_cold_records_are_looked_for_in_one_bank(counts: dict[str, tuple[int, int]]) -> None:
+    assert counts
+    with reaching(OURS), connection() as conn:
+        conn.execute("SELECT set_config('enable_seqscan', 'off', true)")
+        asked = "EXPLAIN SELECT record_key FROM cold_words WHERE words @> ARRAY[1::bigint] AND bank_id = 1"
+        plan = "\n".join(str(row[0]) for row in conn.execute(asked).fetchall())
+    assert "cold_words_of_bank" in plan
+
+
 def test_files_are_rewritten_by_the_login(counts: dict[str, tuple[int, int]]) -> None:
     assert producers.rewrite_files().tables >= len(counts)
     with reaching(OURS), connection() as conn:
