@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from brokers import ON_BOTH
 from harness import outbox_is_empty, steps_of, tick_until, wait_until
 
 from isotherm.pipeline.identity import Namespace
@@ -72,6 +73,7 @@ def result(demoted: int, unfinished: int) -> dict[str, int]:
     return {"promoted": 0, "demoted": demoted, "evicted": 0, "set_aside": 0, "unfinished": unfinished}
 
 
+@ON_BOTH
 def test_header_task_that_was_postponed_still_gets_its_report(faults: Faults) -> None:
     faults.set("shift-busy-once")
     faults.set("shift-gate")
@@ -131,6 +133,7 @@ def test_chord_whose_results_expire_after_a_second_is_completed_by_the_sweeper(
     assert {s.attempts for s in steps_of(operation_id)} == {1}
 
 
+@ON_BOTH
 def test_chord_delivered_twice_has_one_effect_and_one_report(faults: Faults) -> None:
     faults.set("shift-gate")
     worker = faults.worker()
