@@ -7,11 +7,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import tenacity
+from kombu.connection import Connection
 from kombu.exceptions import ChannelError, OperationalError
 
-from isotherm.pipeline.errors import UnavailableError
+from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.storage.servers import Fault
+from isotherm.storage.settings import Settings
 from isotherm.tasks.app import app
 
+# Answers of a broker: what it will say again however often it is asked, and that it knows of no such queue.
+_REFUSALS = {
+    "403": "the broker refuses this user, password or virtual host",
+    "530": "the broker refuses this user, password or virtual host",
+    "406": "a queue of ours is there with other arguments: remove it once it is empty, or name another virtual host",
+}
 _NOT_FOUND = "404"
 
 
@@ -26,13 +35,47 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except lost() as error:
+        if (refusal := _REFUSALS.get(str(getattr(error, "reply_code", "")))) is not None:
+            raise RejectedError(refusal) from error
         raise UnavailableError("the broker cannot be reached") from error
+
+
+def faults(chosen: Settings) -> list[Fault]:
+    """What is wrong with a broker of its own; with Redis for everything it is Redis that is looked at."""
+    if chosen.broker_url is None:
+        return []
+    try:
+        kind()
+    except UnavailableError as error:
+        return [Fault(str(error), lasting=False)]
+    except RejectedError as error:
+        return [Fault(str(error), lasting=True)]
+    return []
+
+
+def kind() -> str:
+    """What the broker is, after a look whether it lets us in and has our queues as they should be.
+
+    Raises: UnavailableError when it cannot be reached; RejectedError when it refuses us.
+    """
+    with _translated(), app.connection_for_read() as connection:
+        connection.ensure_connection(max_retries=1, timeout=3)
+        if connection.transport.driver_type != "amqp":
+            return str(connection.transport.driver_type).capitalize()
+        _declare_queues(connection)
+        about = connection.connection.server_properties
+        return f"{about.get('product')} {about.get('version')}"
+
+
+def _declare_queues(connection: Connection) -> None:
+    for queue in app.amqp.queues.values():
+        queue(connection.default_channel).declare()
 
 
 def depth(queue: str) -> int:
     """How many messages wait in a queue; those that a worker has taken do not count.
 
-    Raises: UnavailableError when the broker cannot be reached.
+    Raises: UnavailableError when the broker cannot be reached; RejectedError when it refuses us.
     """
     with _translated(), app.connection_for_read() as connection:
         connection.ensure_connection(max_retries=1, timeout=3)
@@ -48,7 +91,7 @@ def consumers(timeout: float = 1.5) -> dict[str, list[str]]:
     """Worker names by queue, from the workers' own answers.
 
     Args: timeout: seconds to wait for answers.
-    Raises: UnavailableError when the broker cannot be reached.
+    Raises: UnavailableError when the broker cannot be reached; RejectedError when it refuses us.
     """
     # A connection kept since the broker was restarted is found dead only by using it; the second one is new.
     again = tenacity.Retrying(

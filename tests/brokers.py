@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import amqp
 import pytest
 from kombu import pools
 from rabbit_server import RabbitServer
@@ -24,7 +23,7 @@ _OF_A_BROKER = ("broker_url", "broker_transport_options", "task_queues")
 
 def empty(server: RabbitServer) -> None:
     """Remove our queues with what is in them."""
-    with amqp.Connection(f"127.0.0.1:{server.port}", server.user, server.password, login_method="PLAIN") as connection:
+    with server.connect() as connection:
         for queue in stages.Queue:
             connection.channel().queue_delete(queue.value)
 

@@ -85,6 +85,14 @@ class RabbitServer:
         """The same by another port, as of a proxy."""
         return f"amqp://{self.user}:{self.password}@127.0.0.1:{port}//"
 
+    def connect(self) -> amqp.Connection:
+        """A connection of nobody's."""
+        connection = amqp.Connection(
+            f"127.0.0.1:{self.port}", self.user, self.password, login_method="PLAIN", connect_timeout=2, read_timeout=5
+        )
+        connection.connect()
+        return connection
+
     @property
     def running(self) -> bool:
         return self._node is not None and self._node.poll() is None
@@ -105,16 +113,7 @@ class RabbitServer:
     def answers(self) -> bool:
         """Whether a client is let in now."""
         with suppress(OSError, amqp.exceptions.AMQPError):
-            connection = amqp.Connection(
-                f"127.0.0.1:{self.port}",
-                self.user,
-                self.password,
-                login_method="PLAIN",
-                connect_timeout=2,
-                read_timeout=5,
-            )
-            connection.connect()
-            connection.close()
+            self.connect().close()
             return True
         return False
 
@@ -142,6 +141,12 @@ class RabbitServer:
         if self._epmd is not None:
             self._epmd.kill()
             self._epmd.wait(_STOP_S)
+
+    def ctl(self, *arguments: str) -> str:
+        """What its administrator's command answers; it takes seconds."""
+        command = [str(self.script.with_name("rabbitmqctl")), "--quiet", *arguments]
+        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout
 
     def _end_node(self) -> None:
         if self._node is None:
