@@ -32,14 +32,19 @@ def empty(server: RabbitServer) -> None:
 def of_settings() -> Iterator[None]:
     """Have Celery of this process use the broker that the settings name now, and afterwards the one it used before."""
     before = {name: app.conf[name] for name in _OF_A_BROKER}
-    found = importlib.util.find_spec("isotherm.celeryconfig")
-    assert found is not None
-    assert found.origin is not None
-    _use(runpy.run_path(found.origin))
+    use_settings()
     try:
         yield
     finally:
         _use(before)
+
+
+def use_settings() -> None:
+    """Have Celery of this process use the broker that the settings name now, whenever it read them last."""
+    found = importlib.util.find_spec("isotherm.celeryconfig")
+    assert found is not None
+    assert found.origin is not None
+    _use(runpy.run_path(found.origin))
 
 
 def _use(values: Mapping[str, Any]) -> None:

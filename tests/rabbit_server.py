@@ -53,7 +53,7 @@ class RabbitServer:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.port, self._epmd_port, dist = _free_ports(3)
+        self.port, self._epmd_port, dist = free_ports(3)
         (self.folder / "plugins").write_text("[].\n")
         config = _CONFIG.format(port=self.port, user=self.user, password=self.password) + self.more
         (self.folder / "rabbitmq.conf").write_text(config)
@@ -85,10 +85,15 @@ class RabbitServer:
         """The same by another port, as of a proxy."""
         return f"amqp://{self.user}:{self.password}@127.0.0.1:{port}//"
 
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return f"127.0.0.1:{self.port}"
+
     def connect(self) -> amqp.Connection:
         """A connection of nobody's."""
         connection = amqp.Connection(
-            f"127.0.0.1:{self.port}", self.user, self.password, login_method="PLAIN", connect_timeout=2, read_timeout=5
+            self.place, self.user, self.password, login_method="PLAIN", connect_timeout=2, read_timeout=5
         )
         connection.connect()
         return connection
@@ -176,7 +181,7 @@ class RabbitServer:
         return (self.folder / "output").read_text(errors="replace")[-3_000:]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(each.getsockname()[1]) for each in held]
     for each in held:

@@ -12,7 +12,7 @@ import pytest
 import soak_check
 import soak_model
 from soak_check import Verdict
-from soak_injuries import INJURIES, plan
+from soak_injuries import plan, possible
 
 from isotherm.tasks import producers
 
@@ -30,11 +30,12 @@ def test_nothing_is_lost_doubled_stuck_adrift_or_left_over() -> None:
     assert (told["faults"], told["operations"] >= 200, done.returncode) == (20, True, 0)
 
 
-def test_seed_makes_the_same_plan_and_every_injury_has_its_turn() -> None:
-    first, again = plan(3), plan(3)
+@pytest.mark.parametrize("rabbit", [False, True])
+def test_seed_makes_the_same_plan_and_every_injury_has_its_turn(rabbit: bool) -> None:  # noqa: FBT001
+    first, again = plan(3, rabbit=rabbit), plan(3, rabbit=rabbit)
     names = [next(first)[0] for _ in range(600)]
     assert names == [next(again)[0] for _ in range(600)]
-    assert set(names) == set(INJURIES)
+    assert set(names) == set(possible(rabbit=rabbit))
 
 
 def test_every_producer_is_called_in_a_soak() -> None:
