@@ -32,6 +32,7 @@ broker_heartbeat = 10.0
 # An answer out of place, as when RabbitMQ takes back a message that waited too long, means another connection.
 broker_channel_error_retry = True
 worker_consumer = "isotherm.tasks.consuming:Consumer"
+worker_pool = "isotherm.tasks.prefork:TaskPool"
 # The queue for commands to a worker has its name. RabbitMQ would lock out the next one of that name until it finds that the
 # connection of one that hangs, or was cut off, is dead.
 control_queue_exclusive = False

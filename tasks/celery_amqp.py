@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from amqp.exceptions import RecoverableChannelError, RecoverableConnectionError
+from amqp.exceptions import RecoverableConnectionError
 from kombu.transport import TRANSPORT_ALIASES, pyamqp
 
 # A broker that does not confirm is short of memory or disk, has lost its majority, or hangs; the outbox keeps the message.
 _CONFIRM_S = 5.0
+_CONFIRMED = "confirmed"
 
 
 class Channel(pyamqp.Channel):
@@ -30,9 +31,8 @@ class Channel(pyamqp.Channel):
     def basic_publish(self, msg: object, exchange: str = "", routing_key: str = "", **options: Any) -> None:  # noqa: ANN401
         """Send a message.
 
-        Raises: RecoverableConnectionError when it is not known to be in its queue, after which the connection is given up:
-            what it still had to say could be taken for news of a later message; RecoverableChannelError when the broker
-            refused it.
+        Raises: RecoverableConnectionError when it is not known to be in its queue. The connection is given up then: what it
+            still had to say could be taken for news of a later message.
         """
         if exchange:
             self._sent += self._confirm_selected
@@ -47,8 +47,6 @@ class Channel(pyamqp.Channel):
         finally:
             if not answered and self.connection is not None:
                 self.connection.collect()
-        if self._answer == "refused":
-            raise RecoverableChannelError("the broker refused a message")
 
     def _begin_confirming(self) -> None:
         if not self._confirm_selected:
@@ -69,17 +67,17 @@ class Channel(pyamqp.Channel):
                 self.connection.drain_events(timeout=left)
             except TimeoutError as error:
                 raise RecoverableConnectionError("the broker did not confirm a message") from error
-        if self._answer == "returned":
-            raise RecoverableConnectionError("no queue took a message: it is not there any more")
+        if self._answer != _CONFIRMED:
+            raise RecoverableConnectionError(self._answer)
 
     def _on_basic_ack(self, delivery_tag: int, multiple: bool) -> None:  # noqa: FBT001 - py-amqp calls it so
-        self._settle(delivery_tag, multiple=multiple, answer="confirmed")
+        self._settle(delivery_tag, multiple=multiple, answer=_CONFIRMED)
 
     def _on_basic_nack(self, delivery_tag: int, multiple: bool) -> None:  # noqa: FBT001
-        self._settle(delivery_tag, multiple=multiple, answer="refused")
+        self._settle(delivery_tag, multiple=multiple, answer="the broker refused a message")
 
     def _on_basic_return(self, *_: object) -> None:
-        self._answer = "returned"  # its confirmation follows
+        self._answer = "no queue took a message: it is not there any more"  # its confirmation follows
 
     def _settle(self, tag: int, *, multiple: bool, answer: str) -> None:
         if self._answer is None and (tag == self._wanted or (multiple and tag > self._wanted)):
