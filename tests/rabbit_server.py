@@ -136,9 +136,9 @@ class RabbitServer:
         self._signal(signal.SIGCONT)
 
     def restart(self) -> None:
-        """In good order, as a machine's service manager does it."""
-        self._end_node()
-        self.start()
+        """In good order; the virtual machine stays, which takes a third of the time."""
+        self.ctl("stop_app")
+        self.ctl("start_app")
 
     def stop(self) -> None:
         """End the node in good order, by force if need be, and then its port mapper."""
