@@ -38,7 +38,7 @@ T = TypeVar("T")
 _TOGETHER = 20
 # Where calls follow each other this fast, a moment's wait lets several leave as one message; a single call never waits.
 _BUSY_S = 0.02
-_LINGER_S = 0.01
+_LINGER_S = 0.02
 # A caller that is this far ahead does what follows itself, so that the backlog stays bounded.
 _AHEAD = 1_000
 _EXIT_S = 5.0
@@ -49,6 +49,7 @@ class _State:
     lock = threading.Lock()
     thread: threading.Thread | None = None
     jobs: SimpleQueue[tuple[Callable[[list[Any]], None], Any]] = SimpleQueue()
+    hurry = threading.Event()  # somebody waits: nothing lingers
 
 
 # Ids of outbox rows that are out; the next write of this process removes them on its way.
@@ -144,6 +145,7 @@ def flush(timeout: float = 30.0) -> bool:
         return True
     done = threading.Event()
     _State.jobs.put((lambda _: done.set(), None))
+    _State.hurry.set()
     return done.wait(timeout)
 
 
@@ -153,7 +155,8 @@ def _work() -> None:
     while True:
         taken = [jobs.get()]
         if time.monotonic() - last < _BUSY_S:
-            time.sleep(_LINGER_S)
+            _State.hurry.wait(_LINGER_S)
+        _State.hurry.clear()
         last = time.monotonic()
         with suppress(Empty):
             while len(taken) < _TOGETHER:
@@ -169,6 +172,7 @@ def _forget_after_fork() -> None:
     _State.lock = threading.Lock()
     _State.thread = None
     _State.jobs = SimpleQueue()
+    _State.hurry = threading.Event()
 
 
 os.register_at_fork(after_in_child=_forget_after_fork)

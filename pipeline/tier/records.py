@@ -81,6 +81,11 @@ class NewRecord:
     tier: Tier = Tier.HOT
     pinned: bool = False
 
+    @property
+    def weight(self) -> float:
+        """The importance to store, by role where none is given. Raises RejectedError for one that is no number."""
+        return importance_of(self.importance, self.role)
+
     def cleaned(self, *, max_bytes: int = CONTENT_MAX_BYTES, max_metadata: int = METADATA_MAX_BYTES) -> Self:
         """Return the record as it will be stored: text scrubbed, importance a number in [0, 1], times in UTC.
 
@@ -88,7 +93,7 @@ class NewRecord:
 
         Raises: RejectedError naming the field that cannot be stored.
         """
-        if len(self.categories) > CATEGORIES_MAX:
+        if self.categories and len(self.categories) > CATEGORIES_MAX:
             raise RejectedError(f"categories: {len(self.categories)} given, the limit is {CATEGORIES_MAX}")
         return type(self)(  # `replace` takes twice as long
             id=clean_name(self.id, field="id"),
@@ -108,24 +113,35 @@ class NewRecord:
 def cleaned_records(
     records: Sequence[NewRecord], *, max_bytes: int = CONTENT_MAX_BYTES, max_metadata: int = METADATA_MAX_BYTES
 ) -> list[NewRecord]:
-    """Clean the records of a call, each as `NewRecord.cleaned` does. Raises RejectedError as that does."""
-    if not _are_plain(records, max_bytes):
-        return [record.cleaned(max_bytes=max_bytes, max_metadata=max_metadata) for record in records]
-    return [
-        NewRecord(r.id, r.content, r.created_at, r.role, importance_of(r.importance, r.role), (), {}, r.tier, r.pinned)
-        for r in records
-    ]
+    """Clean the records of a call, each as `NewRecord.cleaned` does, or leave them where that would change nothing.
+
+    Raises: RejectedError as that does.
+    """
+    if _are_plain(records, max_bytes):
+        return list(records)  # to make them again takes longer than all that is looked at here
+    return [record.cleaned(max_bytes=max_bytes, max_metadata=max_metadata) for record in records]
 
 
 def _are_plain(records: Sequence[NewRecord], max_bytes: int) -> bool:
-    """Whether all that their cleaning would change is an importance that is not given."""
+    """Whether their cleaning would change nothing but to write down an importance that follows from the role."""
     return (
-        not any(record.metadata or record.categories or record.pinned for record in records)
-        and all(type(record.created_at) is datetime and record.created_at.tzinfo is UTC for record in records)
+        all(
+            record.pinned is False
+            and record.categories == ()
+            and record.metadata == {}
+            and type(record.created_at) is datetime
+            and record.created_at.tzinfo is UTC
+            and (record.importance is None or _is_plain_share(record.importance))
+            for record in records
+        )
         and are_plain([record.content for record in records], max_bytes)
         and are_plain([record.role for record in records if record.role is not None], NAME_MAX_BYTES)
         and are_plain_names([record.id for record in records])
     )
+
+
+def _is_plain_share(importance: object) -> bool:
+    return type(importance) is float and 0.0 <= importance <= 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -114,6 +115,25 @@ def _keep(namespace: Namespace, place: Place) -> Place:
 def forget_places() -> None:
     """Drop what this process remembers; needed when a namespace was erased or the database changed."""
     _PLACES.clear()
+    _LARGE.clear()
+
+
+# Banks that had more records than are ever counted, and when that was seen: to count so many takes as long as to find.
+_LARGE: dict[Bank, float] = {}
+_LARGE_S = 60.0
+
+
+def is_large(bank: Bank | None) -> bool:
+    """Whether a bank was seen to be large within the last minute."""
+    return bank is not None and time.monotonic() - _LARGE.get(bank, -_LARGE_S) < _LARGE_S
+
+
+def keep_large(bank: Bank) -> None:
+    """Remember that a bank is large, unless that is known."""
+    if not is_large(bank):
+        if len(_LARGE) > _MOST_PLACES:
+            _LARGE.clear()
+        _LARGE[bank] = time.monotonic()
 
 
 on_erased(forget_places)

@@ -23,7 +23,7 @@ from isotherm.pipeline.tier.likeness import REACH, TELLING, Columns, Floats
 from isotherm.pipeline.tier.ranking import Candidate, Candidates, Lexical, rarity_match, rarity_weight
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.spans import Span
-from isotherm.storage.postgres import arrays, cold_words, tier_vectors
+from isotherm.storage.postgres import arrays, cold_words, namespaces, tier_vectors
 from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate, within_namespaces
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
@@ -201,13 +201,15 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
     parts |= {"cold": cold_words.having(scope, "q.term")}
     parts["forms"] = "\n    UNION ALL".join(forms).format(**parts)
     branches = [_NEWEST, _UNSPLIT, *([_OF_TIME] if "from" in values else [])]
+    is_large = _is_whole_bank(scope) and namespaces.is_large(scope.bank)
     if values["terms"]:
-        branches += [_SIZE_OF_BANK if _is_whole_bank(scope) else _SIZE_OF_NAMESPACES, _WORDS]
+        sizes = [] if is_large else [_SIZE_OF_BANK if _is_whole_bank(scope) else _SIZE_OF_NAMESPACES]
+        branches += [*sizes, _WORDS]
     if near is not None:
         branches.append(_NEAR.format(leg=near.leg(searched=False)))
     sql = "\nUNION ALL".join(branches).format(**parts)
     found = _Proposed(legs={"recent": [], "unindexed": [], "vector": [], "lexical": []})
-    size = 0
+    size = COUNTED if is_large else 0
     asked = {**values, "terms": arrays.bigints(values["terms"])}
     for leg, term, data in conn.execute(sql, asked, binary=True).fetchall():
         keys = arrays.numbers(data)
@@ -217,6 +219,8 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
             size = int(keys[0])
         else:
             found.legs[leg] = keys.tolist()
+    if scope.bank is not None and _is_whole_bank(scope) and size >= COUNTED:
+        namespaces.keep_large(scope.bank)
     found.weights = {term: rarity_weight(len(keys), size) for term, keys in found.postings.items()}
     return found
 
@@ -253,14 +257,16 @@ def _heaviest(proposed: _Proposed, quota: int) -> list[int]:
     lists = list(proposed.postings.values())
     if not any(map(len, lists)):
         return []
-    weights = np.repeat([proposed.weights[term] for term in proposed.postings], [len(keys) for keys in lists])
+    weights = np.repeat([proposed.weights[term] for term in proposed.postings], list(map(len, lists)))
     keys = np.concatenate(lists)
-    order = np.argsort(keys, kind="stable")
+    order = keys.argsort(kind="stable")
     keys, weights = keys[order], weights[order]
-    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
-    sums = np.bincount(np.repeat(np.arange(len(starts)), np.diff(starts, append=len(keys))), weights)
-    order = np.argsort(-sums[::-1], kind="stable")[:quota]
-    found: list[int] = keys[starts][::-1][order].tolist()
+    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))[::-1]
+    sums, keys = np.add.reduceat(weights, starts[::-1])[::-1], keys[starts]
+    if len(sums) > quota:
+        best = np.flatnonzero(sums >= np.partition(sums, -quota)[-quota])
+        sums, keys = sums[best], keys[best]
+    found: list[int] = keys[np.argsort(-sums, kind="stable")[:quota]].tolist()
     return found
 
 

@@ -20,7 +20,7 @@ _RECORDS = """
 SELECT r.key, r.id, n.tenant, n.scope, n.agent, n.session, n.run, r.content, r.summary, r.tier, r.pinned, r.version,
        r.importance, r.access_count, r.heat_log, r.created_at, r.last_access_at, r.moved_at, r.size_bytes, r.metadata::text,
        r.categories, r.content_sha256
-FROM {rows} JOIN namespaces AS n ON n.id = r.namespace_id"""
+FROM {rows} CROSS JOIN LATERAL (SELECT * FROM namespaces AS n WHERE n.id = r.namespace_id LIMIT 1) AS n"""
 
 _TAIL = """
 SELECT r.id, r.key, r.role, r.created_at, r.content, r.metadata, r.summary, b.body, b.raw_bytes, r.content_sha256, o.object_key

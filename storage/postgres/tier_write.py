@@ -178,7 +178,7 @@ def remember(
 def fingerprint_rows(rows: Sequence[Placed]) -> bytes:
     """SHA-256 over everything of a call that a repeat must have in common with it."""
     parts = [
-        (p.place.namespace_id, p.record.id, p.record.content, p.record.role, p.record.importance,
+        (p.place.namespace_id, p.record.id, p.record.content, p.record.role, p.record.weight,
          list(p.record.categories), p.record.metadata, p.record.pinned, p.record.tier.value)
         for p in rows
     ]  # fmt: skip
@@ -213,7 +213,7 @@ def columns(rows: Sequence[Placed]) -> dict[str, Column]:
     unique = list({(p.place.namespace_id, p.record.id): p for p in rows}.values())
     records = [p.record for p in unique]
     contents = [r.content.encode() for r in records]
-    weights, moments = [r.importance or 0.0 for r in records], [r.created_at for r in records]
+    weights, moments = [r.weight for r in records], [r.created_at for r in records]
     return {
         "spaces": arrays.bigints([p.place.namespace_id for p in unique]),
         "banks": arrays.bigints([p.place.bank_id for p in unique]),

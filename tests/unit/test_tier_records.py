@@ -1,5 +1,6 @@
 import math
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -177,9 +178,9 @@ records = st.builds(
     content=st.sampled_from(["hello", "a\x00b", "\ud800", "é" * 6, "x" * 11, None]) | plain,
     created_at=st.sampled_from([T0, T0.astimezone(timezone(timedelta(hours=2))), T0.replace(tzinfo=None), "now"]),
     role=st.sampled_from([None, "user", "\x00", "x" * 600, 7]),
-    importance=st.sampled_from([None, 0.4, 9, -1, math.nan]),
-    categories=st.sampled_from([(), ("c\x00",)]),
-    metadata=st.sampled_from([{}, {"k": "\ud800"}, {"k": math.nan}]),
+    importance=st.sampled_from([None, 0.4, 1, 9, -1, math.nan]),
+    categories=st.sampled_from([(), [], None, ("c\x00",)]),
+    metadata=st.sampled_from([{}, None, {"k": "\ud800"}, {"k": math.nan}]),
     tier=st.sampled_from(Tier),
     pinned=st.booleans(),
 )
@@ -193,4 +194,5 @@ def test_records_of_a_call_are_cleaned_as_one_by_one(given: list[NewRecord]) -> 
         with pytest.raises(RejectedError, match=f"^{re.escape(str(error))}$"):
             cleaned_records(given, max_bytes=10)
     else:
-        assert cleaned_records(given, max_bytes=10) == expected
+        cleaned = cleaned_records(given, max_bytes=10)
+        assert [replace(record, importance=record.weight) for record in cleaned] == expected
