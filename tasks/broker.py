@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -77,14 +77,26 @@ def depth(queue: str) -> int:
 
     Raises: UnavailableError when the broker cannot be reached; RejectedError when it refuses us.
     """
+    return depths([queue])[queue]
+
+
+def depths(queues: Collection[str]) -> dict[str, int]:
+    """The same for several queues by one connection; no queue costs none."""
+    if not queues:
+        return {}
     with _translated(), app.connection_for_read() as connection:
         connection.ensure_connection(max_retries=1, timeout=3)
-        try:
-            return int(connection.default_channel.queue_declare(queue, passive=True).message_count)
-        except ChannelError as error:
-            if str(error.reply_code) != _NOT_FOUND:
-                raise
-            return 0  # nobody has declared it yet, so it holds nothing
+        return {queue: _depth(connection, queue) for queue in queues}
+
+
+def _depth(connection: Connection, queue: str) -> int:
+    try:
+        declared: Any = connection.default_channel.queue_declare(queue, passive=True)  # type: ignore[no-untyped-call]
+        return int(declared.message_count)
+    except ChannelError as error:
+        if str(error.reply_code) != _NOT_FOUND:
+            raise
+        return 0  # nobody has declared it yet, so it holds nothing
 
 
 def consumers(timeout: float = 1.5) -> dict[str, list[str]]:

@@ -316,3 +316,9 @@ def test_queue_of_other_arguments_is_told(rabbit: RabbitServer) -> None:
     producers.ingest_session(ATLAS, conversation(4))
     producers.flush()
     assert fetch_all("SELECT count(*) FROM outbox")[0][0] >= 1
+
+
+def test_depths_are_read_by_one_connection_whether_a_queue_is_there_or_not(rabbit: RabbitServer) -> None:
+    assert rabbit
+    app.send_task(stages.INDEX, args=[{}], retry=False)
+    assert broker.depths(["llm", "db", "graph"]) == {"llm": 0, "db": 1, "graph": 0}
