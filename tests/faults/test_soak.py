@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import soak_check
+import soak_interest
 import soak_model
 from soak_check import Verdict
 from soak_injuries import plan, possible
@@ -52,6 +53,14 @@ def test_what_a_model_left_out_of_an_answer_that_broke_off_is_known() -> None:
     assert soak_model._left_out(items, len(whole) - 3) == {"three"}
     assert soak_model._left_out(items, len(json.dumps(items[0])) + len('{"items": [')) == {"two", "three"}
     assert soak_model._left_out(items, 10) == set()
+
+
+def test_interest_that_was_told_anew_is_known_by_what_was_said() -> None:
+    assert (
+        soak_interest.thing("Tell me about antibsmse.")
+        == soak_interest.thing("antibsms")
+        != soak_interest.thing("bsms")
+    )
 
 
 @pytest.mark.parametrize(
