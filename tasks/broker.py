@@ -54,15 +54,16 @@ def faults(chosen: Settings) -> list[Fault]:
 
 
 def kind() -> str:
-    """What the broker is, after a look whether it lets us in and has our queues as they should be.
+    """What the broker is, after a look whether it lets us in, has our queues as they should be and takes messages.
 
-    Raises: UnavailableError when it cannot be reached; RejectedError when it refuses us.
+    Raises: UnavailableError when it cannot be reached or takes none; RejectedError when it refuses us.
     """
     with _translated(), app.connection_for_read() as connection:
         connection.ensure_connection(max_retries=1, timeout=3)
         if connection.transport.driver_type != "amqp":
             return str(connection.transport.driver_type).capitalize()
         _declare_queues(connection)
+        _send_one(connection)
         about = connection.connection.server_properties
         return f"{about.get('product')} {about.get('version')}"
 
@@ -70,6 +71,16 @@ def kind() -> str:
 def _declare_queues(connection: Connection) -> None:
     for queue in app.amqp.queues.values():
         queue(connection.default_channel).declare()
+
+
+def _send_one(connection: Connection) -> None:
+    """To a queue that goes with the connection. A broker whose memory or disk is short takes nothing and says nothing."""
+    channel: Any = connection.default_channel
+    own = channel.queue_declare(exclusive=True).queue
+    try:
+        channel.basic_publish(channel.prepare_message(b"{}"), routing_key=own)
+    except lost() as error:
+        raise UnavailableError("the broker takes no messages: look at its memory and its disk") from error
 
 
 def depth(queue: str) -> int:

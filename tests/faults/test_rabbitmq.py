@@ -101,6 +101,8 @@ def test_what_the_broker_does_not_confirm_stays_in_the_outbox(
         second = producers.remember(ATLAS, "kelp").operation_id
         producers.flush()
         assert (fetch_all("SELECT count(*) FROM outbox"), list(publish._sent)) == ([(1,)], [])
+        [fault] = broker.faults(settings_module.settings())
+        assert (fault.lasting, "takes no messages" in fault.text) == (False, True)
     finally:
         rabbit.ctl("eval", "rabbit_alarm:clear_alarm({resource_limit, memory, node()}).")
     tick_until(lambda: broker.depth("db") >= 2, what="the relay to send it")
