@@ -22,6 +22,7 @@ _REFUSALS = {
     "406": "a queue of ours is there with other arguments: remove it once it is empty, or name another virtual host",
 }
 _NOT_FOUND = "404"
+_INTERNAL_ERROR = "541"
 
 
 def lost() -> tuple[type[BaseException], ...]:
@@ -81,6 +82,49 @@ def _send_one(connection: Connection) -> None:
         channel.basic_publish(channel.prepare_message(b"{}"), routing_key=own)
     except lost() as error:
         raise UnavailableError("the broker takes no messages: look at its memory and its disk") from error
+
+
+def is_queue_fault(error: BaseException) -> bool:
+    """Whether something of the broker's own is in its way."""
+    return str(getattr(error, "reply_code", "")) == _INTERNAL_ERROR
+
+
+def mend() -> list[str]:
+    """Make anew those of our queues of which RabbitMQ has nothing but the name; returns them.
+
+    It comes back so when it was killed as it had just made them; then it cuts off who asks for them. What was sent to them
+    meanwhile is announced again by the sweeper.
+
+    Raises: UnavailableError when the broker cannot be reached; RejectedError when it refuses us.
+    """
+    with _translated():
+        broken = [queue for queue in app.amqp.queues.values() if _gives_nothing(queue.name)]
+        for queue in broken:
+            with app.connection_for_write() as connection:
+                channel: Any = connection.default_channel
+                channel.queue_delete(queue.name)
+                queue(channel).declare()
+    return [queue.name for queue in broken]
+
+
+def _gives_nothing(queue: str) -> bool:
+    """Whether a queue that is known cannot be consumed. One that does not answer may have its nodes elsewhere."""
+    connection = app.connection_for_read()
+    try:
+        channel: Any = connection.default_channel
+        channel.queue_declare(queue, passive=True)
+        channel.basic_qos(0, 1, False)
+        try:
+            channel.basic_consume(queue, callback=lambda _: None)
+        except TimeoutError:
+            return False
+        except lost() as error:
+            if not is_queue_fault(error):
+                raise
+            return True
+        return False
+    finally:
+        connection.collect()  # without a word, which might not be answered
 
 
 def depth(queue: str) -> int:

@@ -14,10 +14,19 @@ from kombu.transport import TRANSPORT_ALIASES, pyamqp
 
 # A broker that does not confirm is short of memory or disk, has lost its majority, or hangs; the outbox keeps the message.
 _CONFIRM_S = 5.0
+_ANSWER_S = 10.0
 _CONFIRMED = "confirmed"
 
 
-class Channel(pyamqp.Channel):
+class _Impatient:
+    """Waits for no answer without end, as py-amqp does where it is told no time; a broker that hangs never says anything."""
+
+    def wait(self, method: object, callback: object = None, timeout: float | None = None, **more: Any) -> Any:  # noqa: ANN401
+        """Raises: TimeoutError when an answer does not come."""
+        return super().wait(method, callback, timeout or _ANSWER_S, **more)  # type: ignore[misc]
+
+
+class Channel(_Impatient, pyamqp.Channel):
     """A channel that waits for the confirmation of what it sends to a queue.
 
     What goes to an exchange is news, commands and answers; whoever listens gets it, and nobody waits.
@@ -84,7 +93,7 @@ class Channel(pyamqp.Channel):
             self._answer = answer
 
 
-class Connection(pyamqp.Connection):
+class Connection(_Impatient, pyamqp.Connection):
     """A connection of such channels."""
 
     Channel = Channel

@@ -89,6 +89,22 @@ def test_consumption_goes_on_within_30_s_of_restarts_and_a_kill_idle_and_busy(
     assert {step_of(i).attempts for i in operation_ids} == {1}
 
 
+def test_queue_that_came_back_by_name_only_is_made_anew(rabbit: RabbitServer, processes: Processes) -> None:
+    """As after the broker was killed just when it had made it: it refuses what is sent there, and who consumes is cut off."""
+    processes.beat()
+    worker = processes.worker()
+    operation_ids = ingest(conversation(20))
+    wait_until(lambda: consumed(operation_ids), what="the work")
+    os.kill(worker.pid, signal.SIGSTOP)
+    rabbit.ctl("eval", "ra:force_delete_server(quorum_queues, {'%2F_db', node()}).")
+    rabbit.ctl("close_all_connections", "test")
+    os.kill(worker.pid, signal.SIGCONT)
+    operation_ids += ingest(conversation(60)[20:])
+    wait_until(lambda: consumed(operation_ids), 30, "consumption to go on")
+    assert "worker.queue_made_anew" in worker.output()
+    assert worker.popen.poll() is None
+
+
 def test_what_the_broker_does_not_confirm_stays_in_the_outbox(
     rabbit: RabbitServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
