@@ -95,7 +95,6 @@ def test_header_task_that_was_postponed_still_gets_its_report(faults: Faults) ->
     assert f"step {report.id} is pending: owned, waiting or not due" in worker.output()
 
 
-@ON_BOTH
 def test_chord_whose_counter_was_lost_is_completed_by_the_sweeper(faults: Faults, client: redis.Redis) -> None:
     faults.set("shift-gate")
     faults.worker()

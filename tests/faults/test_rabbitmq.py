@@ -46,7 +46,7 @@ ATLAS = Namespace.of("atlas", "s1")
 DELIVERIES = 20
 PATIENCE = "application:set_env(rabbit, consumer_timeout, {}), application:set_env(rabbit, channel_tick_interval, {})."
 # A longer form: ISOTHERM_OPERATIONS=10000.
-OPERATIONS = int(os.environ.get("ISOTHERM_OPERATIONS", "100"))
+OPERATIONS = int(os.environ.get("ISOTHERM_OPERATIONS", "60"))
 
 
 @pytest.fixture

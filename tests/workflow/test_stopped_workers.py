@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from brokers import ON_BOTH
 from harness import all_final, conversation, ingest, step_of, wait_until
 
 from isotherm.pipeline.identity import Bank, Namespace
@@ -24,7 +23,6 @@ def backlog() -> list[Backlog]:
         return operations.backlog(conn)
 
 
-@ON_BOTH
 def test_producers_answer_without_workers_and_the_backlog_tells_which_queue_nobody_serves(
     processes: Processes,
 ) -> None:
