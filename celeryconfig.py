@@ -23,8 +23,19 @@ _STALE_S = 300.0
 
 broker_url = servers.broker_url(_settings)
 result_backend = servers.result_url(_settings)
+_amqp = broker_url.startswith(("amqp", "pyamqp"))
 broker_connection_retry_on_startup = True
+broker_connection_max_retries = None  # a broker may be away for days
 broker_connection_timeout = 2.0
+# A connection whose other end hangs is given up after two of these.
+broker_heartbeat = 10.0
+# An answer out of place, as when RabbitMQ takes back a message that waited too long, means another connection.
+broker_channel_error_retry = True
+worker_consumer = "isotherm.tasks.consuming:Consumer"
+worker_pool = "isotherm.tasks.prefork:TaskPool"
+# The queue for commands to a worker has its name. RabbitMQ would lock out the next one of that name until it finds that the
+# connection of one that hangs, or was cut off, is dead.
+control_queue_exclusive = False
 
 # Ids travel, bodies stay in PostgreSQL; pickles are neither written nor read.
 task_serializer = result_serializer = event_serializer = "json"
@@ -35,8 +46,12 @@ enable_utc = True
 # Every queue has its own key, on the default exchange: a message needs no look at a table of bindings, and so one round
 # trip less.
 _exchange = Exchange("", type="direct")
-_quorum = {"queue_arguments": {"x-queue-type": "quorum"}} if broker_url.startswith(("amqp", "pyamqp")) else {}
-task_queues = [Queue(queue.value, _exchange, routing_key=queue.value, **_quorum) for queue in stages.Queue]
+# A message that ends its workers, each time before its step is claimed, must not go round for ever; the sweeper announces
+# again what is wanted.
+_quorum = {"x-queue-type": "quorum", "x-delivery-limit": 20} if _amqp else None
+task_queues = [
+    Queue(queue.value, _exchange, routing_key=queue.value, queue_arguments=_quorum) for queue in stages.Queue
+]
 task_default_queue = stages.Queue.DB.value
 task_default_routing_key = stages.Queue.DB.value
 task_create_missing_queues = False
@@ -53,13 +68,16 @@ task_soft_time_limit = max(1.0, task_time_limit - 30.0)
 
 # The longest countdown is 30 s; a message must not come back while its task may still run. The sweep for messages of
 # killed workers runs every 5 s instead of every 100 s. The lease of a step does not wait for it.
-broker_transport_options = {
+_redis_options = {
     "visibility_timeout": task_time_limit + 60.0,
     "unacked_restore_interval": 5,
     "unacked_restore_throttle": 1,
     "socket_connect_timeout": 2.0,
     "socket_keepalive": True,
 }
+# RabbitMQ gives them to others as soon as their worker's connection is gone.
+_amqp_options = {"read_timeout": 10.0, "write_timeout": 10.0}
+broker_transport_options = _amqp_options if _amqp else _redis_options
 
 # Nothing reads truth from results; they count the members of chords, which must not expire before the last is done.
 task_ignore_result = True

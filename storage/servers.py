@@ -42,7 +42,7 @@ def redis_url(settings: Settings) -> str:
 def broker_url(settings: Settings) -> str:
     """The URL of the broker as kombu takes it: one of its own, else Redis."""
     if settings.broker_url is not None:
-        return settings.broker_url.get_secret_value()
+        return ";".join(_for_celery(url) for url in settings.broker_url.get_secret_value().split(";"))
     return result_url(settings)
 
 
@@ -50,7 +50,10 @@ def result_url(settings: Settings) -> str:
     """The URL of Redis as Celery's result backend takes it, where chords are counted."""
     if settings.redis_url is None:
         return embedded(settings).endpoints().broker_url
-    url = settings.redis_url.get_secret_value()
+    return _for_celery(settings.redis_url.get_secret_value())
+
+
+def _for_celery(url: str) -> str:
     if not url.startswith("unix://"):
         return url
     parts = urlsplit(url)

@@ -49,6 +49,15 @@ def _demand_scheme(value: SecretStr, *schemes: str) -> None:
         raise ValueError(f"must start with {' or '.join(f'{scheme}://' for scheme in schemes)}")
 
 
+def _demand_port(url: str) -> None:
+    try:
+        port = urlsplit(url).port
+    except ValueError:
+        port = 0
+    if port == 0:
+        raise ValueError("the port of a URL is no number from 1 to 65535")
+
+
 Duration = Annotated[timedelta, BeforeValidator(_seconds), AfterValidator(_positive)]
 
 _DEFAULT_DATA = Path("~/.local/share/isotherm")
@@ -65,7 +74,9 @@ class Settings(BaseSettings):
     data_dir: Path = Field(_DEFAULT_DATA, description="Folder of the embedded servers, their logs and process files")
     postgres_dsn: SecretStr | None = Field(None, description="PostgreSQL to use; unset: the embedded one")
     redis_url: SecretStr | None = Field(None, description="Redis to use as broker and cache; unset: the embedded one")
-    broker_url: SecretStr | None = Field(None, description="Broker, when it is not the Redis of redis_url")
+    broker_url: SecretStr | None = Field(
+        None, description="Broker, when it is not the Redis of redis_url: amqp://... is RabbitMQ"
+    )
     pg_bin: Path | None = Field(None, description="Folder of PostgreSQL binaries for the embedded server")
     redis_bin: Path | None = Field(None, description="redis-server or valkey-server for the embedded server")
 
@@ -206,6 +217,14 @@ class Settings(BaseSettings):
             parts = urlsplit(value.get_secret_value())
             if parts.scheme != "unix" and {"username", "password"} & dict(parse_qsl(parts.query)).keys():
                 raise ValueError("Celery reads user and password before the host only")
+        return value
+
+    @field_validator("broker_url")
+    @classmethod
+    def _is_a_broker(cls, value: SecretStr | None) -> SecretStr | None:
+        for one in [] if value is None else value.get_secret_value().split(";"):
+            _demand_scheme(SecretStr(one), "amqp", "amqps", "pyamqp", "redis", "rediss", "redis+socket", "unix")
+            _demand_port(one)
         return value
 
     @field_validator("s3_endpoint", "embedder_url", "chat_url", "reranker_url", "helix_url")

@@ -2,7 +2,8 @@
 
 from celery import Celery
 
-from isotherm.tasks import celery_redis
+from isotherm.tasks import celery_amqp, celery_redis
 
 app = Celery("isotherm", config_source="isotherm.celeryconfig", amqp=celery_redis.Amqp)
 celery_redis.use(app)
+celery_amqp.use()

@@ -20,6 +20,9 @@ from kombu import connection
 from kombu.transport import TRANSPORT_ALIASES, redis
 from kombu.utils.url import maybe_sanitize_url
 
+# Kombu's own pauses grow to half a minute, in which a worker does nothing.
+_AGAIN_S = 5
+
 
 class QoS(redis.QoS):
     """What a channel holds unacknowledged."""
@@ -57,6 +60,11 @@ class Connection(connection.Connection):
         if "://" in (found["hostname"] or ""):  # the whole URL of a socket
             shown["hostname"] = maybe_sanitize_url(found["hostname"])
         return {**found, **shown}
+
+    def ensure_connection(self, *args: Any, **how: Any) -> connection.Connection:  # noqa: ANN401 - as kombu has it
+        """Wait for the broker. One that was away for long is asked again as soon as one that was away for a moment."""
+        connected: connection.Connection = super().ensure_connection(*args, **{"interval_max": _AGAIN_S, **how})  # type: ignore[no-untyped-call]
+        return connected
 
 
 class Amqp(amqp.AMQP):  # type: ignore[misc]

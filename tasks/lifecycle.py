@@ -18,7 +18,7 @@ from isotherm.storage.postgres import steps
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.reach import system
 from isotherm.storage.settings import settings
-from isotherm.tasks import logs
+from isotherm.tasks import broker, logs
 from isotherm.tasks.app import app
 from isotherm.tasks.log import log
 from isotherm.tasks.stage import worker_prefix
@@ -32,7 +32,7 @@ def _set_up_logging(**_: Any) -> None:  # noqa: ANN401 - signals pass what they 
 @signals.worker_init.connect
 def _check_servers(**_: Any) -> None:  # noqa: ANN401
     """A server that will never do ends the worker with a sentence; one that is away for now is waited for by the tasks."""
-    faults = servers.check(settings())
+    faults = servers.check(settings()) + broker.faults(settings())
     for fault in faults:
         log.warning("worker.server_unfit" if fault.lasting else "worker.server_away", reason=fault.text)
     if any(fault.lasting for fault in faults):

@@ -17,13 +17,12 @@ from itertools import groupby
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from kombu.exceptions import OperationalError
-
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.payloads import StepJob
 from isotherm.storage.postgres import outbox
 from isotherm.storage.postgres.outbox import STEP, Message
 from isotherm.storage.postgres.pool import connection
+from isotherm.tasks import broker
 from isotherm.tasks.app import app
 from isotherm.tasks.canvas import BUILDERS
 from isotherm.tasks.log import log
@@ -66,7 +65,7 @@ def publish(messages: Sequence[Message]) -> list[int]:
         for group in _together(messages):
             _send(group)
             out.extend(message.id for message in group)
-    except (OperationalError, OSError) as error:
+    except broker.lost() as error:
         _State.paused_until = time.monotonic() + _PAUSE_S
         log.warning("outbox.publish_postponed", error=type(error).__name__, messages=len(messages) - len(out))
     return out

@@ -115,10 +115,10 @@ def sweep_operations() -> dict[str, Any]:
         )
     with connection() as conn:
         waiting = sweep.waiting(conn)
-    nudged = 0
+    nudged, depths = 0, broker.depths(waiting)
     for queue, steps in waiting.items():
         # While the broker holds as many messages as there are steps to claim, none is lost: they are just waiting.
-        lost = steps - broker.depth(queue)
+        lost = steps - depths[queue]
         if lost > 0:
             with connection() as conn:
                 nudged += sweep.nudge(conn, queue, base=chosen.nudge_after, limit=min(lost, _BATCH * _BATCHES))

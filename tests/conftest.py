@@ -4,11 +4,14 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from uuid import uuid4
 
+import brokers
 import psycopg
 import pytest
+import rabbit_server
 import redis
 import s3_server
 import structlog
@@ -130,6 +133,29 @@ def s3(base_dir: Path) -> Iterator[s3_server.S3Server]:
     started.stop()
 
 
+@pytest.fixture(scope="session")
+def rabbit_node(base_dir: Path) -> Iterator[rabbit_server.RabbitServer]:
+    """A real RabbitMQ, started when the first test needs it."""
+    script = rabbit_server.program()
+    if script is None:
+        pytest.skip("there is no RabbitMQ: install Debian's rabbitmq-server, or another into /opt/rabbitmq")
+    node = rabbit_server.RabbitServer(base_dir / "rabbit", script)
+    try:
+        yield node.start()
+    finally:
+        node.stop()
+
+
+@pytest.fixture
+def rabbit(request: pytest.FixtureRequest) -> rabbit_server.RabbitServer | None:
+    """The RabbitMQ that is the broker of this test, empty; None where Redis is."""
+    if getattr(request, "param", "redis") == "redis":
+        return None
+    node: rabbit_server.RabbitServer = request.getfixturevalue("rabbit_node")
+    brokers.empty(node.start())
+    return node
+
+
 @pytest.fixture
 def pace() -> dict[str, str]:
     """Settings of a module's own, over `PACE`; a module overrides this fixture."""
@@ -144,7 +170,8 @@ def environment(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     pace: dict[str, str],
-) -> dict[str, str]:
+    rabbit: rabbit_server.RabbitServer | None,
+) -> Iterator[dict[str, str]]:
     """The settings of the test and of every process it starts."""
     assert client.ping()
     values = {
@@ -153,11 +180,13 @@ def environment(
         "ISOTHERM_POSTGRES_DSN": dsn,
         "ISOTHERM_REDIS_URL": endpoints.redis_url,
         "ISOTHERM_DATA_DIR": str(tmp_path / "data"),
+        **({} if rabbit is None else {"ISOTHERM_BROKER_URL": rabbit.url}),
     }
     for name, value in values.items():
         monkeypatch.setenv(name, value)
     settings_module.settings.cache_clear()
-    return values
+    with nullcontext() if rabbit is None else brokers.of_settings():
+        yield values
 
 
 @pytest.fixture

@@ -96,7 +96,8 @@ def _color(finding: Finding) -> str:
 @over_all
 def examine(chosen: Settings, *, deep: bool = False) -> list[Finding]:
     """Look at everything once. What cannot be asked because a server is away is left out: the server is the finding."""
-    faults = servers.check(chosen)
+    refused = broker.faults(chosen)
+    faults = servers.check(chosen) + refused
     findings = [Finding("servers", well=False, text=fault.text) for fault in faults]
     if not faults:
         findings.append(Finding("servers", well=True, text="PostgreSQL and Redis answer, fit and are migrated"))
@@ -105,12 +106,20 @@ def examine(chosen: Settings, *, deep: bool = False) -> list[Finding]:
         findings += _row_security(chosen)
         servers.probe(chosen)
         storage.open(chosen)
-        for part in (_database, _clocks, _queues, _work, _graphs, *((_objects, _stamps) if deep else ())):
-            findings += part()
     except (TransientError, RejectedError) as error:
-        if not faults:  # else it is told already
-            findings.append(Finding("work", well=False, text=str(error)))
+        return findings if faults else [*findings, _away(error)]
+    asked = () if refused else (_broker, _queues)
+    for part in (_database, _clocks, *asked, _work, _graphs, *((_objects, _stamps) if deep else ())):
+        try:
+            findings += part()
+        except (TransientError, RejectedError) as error:
+            if not faults:
+                findings.append(_away(error))
     return findings
+
+
+def _away(error: Exception) -> Finding:
+    return Finding("work", False, str(error), "isotherm doctor again, once it answers")
 
 
 def _processes(chosen: Settings) -> Iterator[Finding]:
@@ -164,6 +173,11 @@ def _clocks() -> Iterator[Finding]:
     text = ", ".join(f"{name} {skew:+.1f} s" for name, skew in (far or found).items())
     remedy = "set the clocks by NTP: times of records and ids come from this machine" if far else ""
     yield Finding("clocks", not far, f"against this machine: {text}", remedy)
+
+
+def _broker() -> Iterator[Finding]:
+    if settings().broker_url is not None:
+        yield Finding("broker", well=True, text=f"{broker.kind()} answers and has our queues")
 
 
 def _waiting(steps: int) -> str:

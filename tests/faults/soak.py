@@ -2,6 +2,7 @@
 
     python tests/faults/soak.py --faults 100 --operations 2000 --seed 7
 
+With `--broker rabbitmq` messages go by a RabbitMQ of its own, which is hurt too; Redis keeps what it has besides.
 The same seed makes the same calls and the same injuries in the same order; what meets what is up to the machine.
 Exit code 0 when nothing was lost, doubled, stuck, adrift or left over.
 """
@@ -26,14 +27,16 @@ from urllib.parse import quote
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
 
+import brokers  # noqa: E402
 import structlog  # noqa: E402
 from harness import Processes, all_final, outbox_is_empty  # noqa: E402
 from model_server import Script, model_server  # noqa: E402
+from rabbit_server import RabbitServer, free_ports, program  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from soak_calls import Caller  # noqa: E402
 from soak_check import Verdict, check, leftovers  # noqa: E402
-from soak_injuries import INJURIES, injure  # noqa: E402
+from soak_injuries import injure, possible  # noqa: E402
 from soak_model import HurtModel  # noqa: E402
 from soak_proxy import Proxy  # noqa: E402
 from soak_world import Disk, World  # noqa: E402
@@ -72,7 +75,7 @@ def main() -> int:
     base.chmod(0o755)
     model = HurtModel(asked.seed)
     with model_server(reply=model) as script:
-        world, begun = _world(base, model, None if asked.plain else script), time.monotonic()
+        world, begun = _world(base, model, None if asked.plain else script, asked.broker), time.monotonic()
         well = False
         try:
             summary = _soak(world, asked, begun)
@@ -91,6 +94,9 @@ def _end(world: World, base: Path, *, keep: bool) -> None:
     world.processes.stop()
     world.postgres.close()
     world.redis.close()
+    if world.rabbit is not None and world.broker is not None:
+        world.broker.close()
+        world.rabbit.stop()
     world.servers.stop()
     if world.disk is not None:
         if keep:
@@ -110,6 +116,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--plain", action="store_true", help="rules instead of models and no vectors: more calls in less time"
     )
+    parser.add_argument("--broker", choices=("redis", "rabbitmq"), default="redis", help="by which messages go")
     parser.add_argument("--callers", type=int, default=CALLERS, help="programs side by side")
     parser.add_argument("--pause", type=float, nargs=2, default=(0.1, 1.0), help="seconds between two faults")
     parser.add_argument("--json", action="store_true")
@@ -117,7 +124,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _world(base: Path, model: HurtModel, script: Script | None) -> World:
+def _world(base: Path, model: HurtModel, script: Script | None, broker: str) -> World:
     servers = Embedded(base / "servers", system_dir=base / "system")
     ends = servers.start()
     migrate(ends.postgres_dsn)
@@ -140,12 +147,25 @@ def _world(base: Path, model: HurtModel, script: Script | None) -> World:
         "ISOTHERM_DATA_DIR": str(base / "data"),
         "ISOTHERM_BLOB_DIR": str(blobs),
     }
+    results = f"redis+socket://{front / 'redis.sock'}?virtual_host=0"
+    rabbit, before = _rabbit(base / "rabbit") if broker == "rabbitmq" else (None, None)
+    if rabbit is not None and before is not None:
+        values["ISOTHERM_BROKER_URL"] = rabbit.url_at(before.port)
     os.environ.update(values)
     settings.settings.cache_clear()
-    broker = f"redis+socket://{front / 'redis.sock'}?virtual_host=0"
-    app.conf.update(broker_url=broker, result_backend=broker)
+    app.conf.update(result_backend=results)
+    brokers.use_settings()
     asked = None if script is None else model
-    return World(servers, Processes(values, logs), postgres, redis, blobs, folder, asked, disk)
+    return World(servers, Processes(values, logs), postgres, redis, blobs, folder, asked, disk, rabbit, before)
+
+
+def _rabbit(folder: Path) -> tuple[RabbitServer, Proxy]:
+    script = program()
+    if script is None:
+        raise SystemExit("there is no RabbitMQ here: install Debian's rabbitmq-server")
+    server = RabbitServer(folder, script).start()
+    [port] = free_ports(1)
+    return server, Proxy(port, server.port)
 
 
 def _path() -> list[str]:
@@ -173,10 +193,10 @@ def _soak(world: World, asked: argparse.Namespace, begun: float) -> dict[str, An
     hurt_s = time.monotonic() - begun
     verdict, retried = _calm(world, callers)
     return {
-        "well": bool(verdict), "seed": asked.seed, "faults": made.total(), "by_kind": dict(sorted(made.items())),
+        "well": bool(verdict), "seed": asked.seed, "broker": asked.broker, "faults": made.total(), "by_kind": dict(sorted(made.items())),
         "operations": sum(len(c.operations | c.gone) for c in callers), "calls_repeated": sum(c.repeats for c in callers),
         "messages_again": world.duplicates, "messages_moved": world.shuffled, "runs_retried": retried,
-        "model_answers": dict(sorted(world.model.answered.items())) if world.model else {}, "left_out": sorted(INJURIES.keys() - made.keys()),
+        "model_answers": dict(sorted(world.model.answered.items())) if world.model else {}, "left_out": sorted(possible(rabbit=world.rabbit is not None).keys() - made.keys()),
         "processes_started": world.started, "seconds": round(hurt_s, 1),
         "calm_seconds": round(time.monotonic() - begun - hurt_s, 1), **asdict(verdict),
     }  # fmt: skip
@@ -224,7 +244,7 @@ def _still(world: World) -> None:
 
 
 def _show(summary: dict[str, Any]) -> None:
-    table = Table("", "", title=f"Soak, seed {summary['seed']}", title_justify="left")
+    table = Table("", "", title=f"Soak by {summary['broker']}, seed {summary['seed']}", title_justify="left")
     for name in (
         "operations",
         "faults",

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import amqp
+import brokers
 import psycopg
 import redis
 from soak_messages import deliver_again, kill_before_mark, shuffle
@@ -85,6 +87,39 @@ def pause_redis(world: World, dice: random.Random) -> None:
         )
 
 
+def kill_rabbit(world: World, dice: random.Random) -> None:
+    """SIGKILL to RabbitMQ; it comes back with what its queues had confirmed."""
+    assert world.rabbit is not None
+    world.rabbit.kill()
+    time.sleep(dice.uniform(0.1, 1.0))
+    world.rabbit.start()
+
+
+def restart_rabbit(world: World, dice: random.Random) -> None:
+    """RabbitMQ restarted in good order."""
+    del dice
+    assert world.rabbit is not None
+    world.rabbit.restart()
+
+
+def pause_rabbit(world: World, dice: random.Random) -> None:
+    """RabbitMQ accepts and does not answer, now and then for longer than anybody waits."""
+    assert world.rabbit is not None
+    world.rabbit.pause()
+    try:
+        time.sleep(dice.uniform(0.2, 1.5) if dice.random() < _MOSTLY else dice.uniform(6.0, 12.0))
+    finally:
+        world.rabbit.resume()
+
+
+def empty_rabbit(world: World, dice: random.Random) -> None:
+    """Its queues are deleted with every message, under those who send and those who consume."""
+    del dice
+    assert world.rabbit is not None
+    with suppress(OSError, amqp.exceptions.AMQPError):
+        brokers.empty(world.rabbit)
+
+
 def delay(world: World, dice: random.Random) -> None:
     """Every packet to and from a server comes late."""
     _for_a_while(_either(world, dice), "delay", dice)
@@ -110,18 +145,30 @@ INJURIES: dict[str, tuple[Injury, int]] = {
     "graph away": (graph_away, 3), "clock jumps": (jump, 3), "blob store away": (lose_blobs, 2), "disk full": (fill_disk, 2),
     "model busy": (busy_model, 2), "model silent": (silent_model, 2), "half replies": (half_replies, 2),
 }  # fmt: skip
+# Besides, where RabbitMQ is the broker.
+RABBITMQ: dict[str, tuple[Injury, int]] = {
+    "RabbitMQ killed": (kill_rabbit, 3), "RabbitMQ restarted": (restart_rabbit, 2), "RabbitMQ paused": (pause_rabbit, 3),
+    "RabbitMQ emptied": (empty_rabbit, 3),
+}  # fmt: skip
+_MOSTLY = 0.7
 # Root alone can give the blob store a disk of its own.
 NEEDS_DISK = frozenset({"disk full"})
 NEEDS_MODEL = frozenset({"model busy", "model silent", "half replies"})
 
 
-def plan(seed: int) -> Iterator[tuple[str, Injury, random.Random]]:
-    """The same seed gives the same injuries in the same order, with the same dice."""
+def plan(seed: int, *, rabbit: bool = False) -> Iterator[tuple[str, Injury, random.Random]]:
+    """The same seed gives the same injuries in the same order, with the same dice. Args: rabbit: whether there is one to hurt."""
     dice = random.Random(seed)
-    names, weights = list(INJURIES), [weight for _, weight in INJURIES.values()]
+    chosen = possible(rabbit=rabbit)
+    names, weights = list(chosen), [weight for _, weight in chosen.values()]
     while True:
         name = dice.choices(names, weights)[0]
-        yield name, INJURIES[name][0], random.Random(dice.random())
+        yield name, chosen[name][0], random.Random(dice.random())
+
+
+def possible(*, rabbit: bool) -> dict[str, tuple[Injury, int]]:
+    """Every injury and how often it is made, for one broker or the other."""
+    return INJURIES | RABBITMQ if rabbit else INJURIES
 
 
 def injure(
@@ -129,7 +176,7 @@ def injure(
 ) -> Counter[str]:
     """Make so many injuries, one after the other; returns how many of each kind. Args: tell: is told how many there were."""
     made: Counter[str] = Counter()
-    for name, injury, dice in plan(seed):
+    for name, injury, dice in plan(seed, rabbit=world.rabbit is not None):
         if made.total() >= faults:
             return made
         if (name in NEEDS_DISK and world.disk is None) or (name in NEEDS_MODEL and world.model is None):
@@ -151,7 +198,7 @@ def _kill_server(world: World, number: int, dice: random.Random) -> None:
 
 
 def _either(world: World, dice: random.Random) -> Proxy:
-    return dice.choice((world.postgres, world.redis))
+    return dice.choice(world.proxies)
 
 
 def _for_a_while(proxy: Proxy, mode: Mode, dice: random.Random) -> None:

@@ -19,8 +19,16 @@ _ROOTS = 30
 _LETTERS = "bdfgklmnprstvz"
 
 
-def thing(topic: str) -> str:
-    """What a topic is one interest with: its root, and what denies it is another one."""
+_SAID = "Tell me about {}."
+
+
+def thing(name: str) -> str:
+    """What a topic is one interest with: its root, and what denies it is another one.
+
+    An interest that was told anew, since what it was told by is forgotten, has the words of what was said for a name.
+    """
+    before, after = _SAID.split("{}")
+    topic = name.removeprefix(before).removesuffix(after)
     return f"{'anti' if topic.startswith('anti') else ''}{root(topic)}"
 
 
@@ -44,9 +52,7 @@ class InterestCalls(Program):
         name, topics = f"talk{self.count}", [self.topic() for _ in range(3)]
         session, now = Namespace.of(self.agent, name), datetime.now(UTC)
         lines = [
-            TranscriptLine(
-                n + 1, self.agent, name, None, "user", f"Tell me about {topic}.", now - timedelta(minutes=9 - n)
-            )
+            TranscriptLine(n + 1, self.agent, name, None, "user", _SAID.format(topic), now - timedelta(minutes=9 - n))
             for n, topic in enumerate(topics)
         ]
         self.runs[name] = self.keep(lambda: producers.ingest_session(session, lines))

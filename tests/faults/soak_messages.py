@@ -6,11 +6,14 @@ import random
 import time
 from contextlib import suppress
 
+import amqp
 import psycopg
 import redis
+from rabbit_server import RabbitServer
 from soak_world import World
 
 from isotherm.pipeline import stages
+from isotherm.tasks import broker, celery_amqp
 from isotherm.tasks.app import app
 
 _SENT = """
@@ -36,7 +39,7 @@ return #all"""
 def deliver_again(world: World, dice: random.Random) -> None:
     """Messages of the newest steps again, up to eight times each and in any order."""
     with (
-        suppress(psycopg.OperationalError, OSError, app.connection_for_write().connection_errors),
+        suppress(psycopg.OperationalError, *broker.lost()),
         world.direct() as conn,
     ):
         rows = conn.execute(_SENT).fetchall()
@@ -50,12 +53,34 @@ def deliver_again(world: World, dice: random.Random) -> None:
 
 def shuffle(world: World, dice: random.Random) -> None:
     """What waits in the broker's queues, in another order, again and again for a moment."""
+    if world.rabbit is not None:
+        with suppress(*broker.lost()):
+            world.shuffled += _shuffle_queues(world.rabbit, dice)
+        return
     client = redis.Redis.from_url(world.servers.endpoints().redis_url, socket_timeout=3)
     with suppress(redis.ConnectionError, redis.TimeoutError), client:
         for _ in range(dice.randint(5, 20)):
             for queue in stages.Queue:
                 world.shuffled += int(client.eval(_SHUFFLE, 1, queue.value, dice.randrange(2**31)))
             time.sleep(0.05)
+
+
+def _shuffle_queues(server: RabbitServer, dice: random.Random) -> int:
+    """What waits is sent anew in another order, and taken only then."""
+    moved = 0
+    with celery_amqp.Connection(server.place, server.user, server.password, login_method="PLAIN") as connection:
+        channel = connection.channel()
+        for _ in range(dice.randint(5, 20)):
+            for queue in stages.Queue:
+                waiting = channel.queue_declare(queue.value, passive=True).message_count
+                taken = [m for m in (channel.basic_get(queue.value) for _ in range(waiting)) if m is not None]
+                for message in dice.sample(taken, len(taken)):
+                    channel.basic_publish(amqp.Message(message.body, **message.properties), routing_key=queue.value)
+                for message in taken:
+                    channel.basic_ack(message.delivery_tag)
+                moved += len(taken)
+            time.sleep(0.05)
+    return moved
 
 
 def kill_before_mark(world: World, dice: random.Random) -> None:

@@ -1,6 +1,8 @@
-"""A socket that stands between the product and a server, and can delay, cut or swallow what passes.
+"""A socket, of Unix or a port, that stands between the product and a server, and can delay, cut or swallow what passes.
 
     python tests/faults/soak_proxy.py LISTEN SERVER
+
+Each is the path of a Unix socket, or a port of this machine.
 
 A process of its own, so that what passes does not wait for the programs of a soak; it reads what to do from its input.
 """
@@ -16,14 +18,16 @@ from typing import Literal
 
 Mode = Literal["pass", "delay", "hang"]
 
+_HOST = "127.0.0.1"
 _DELAY_S = 0.15
 _CHUNK = 65_536
 
 
 class Proxy:
-    """Listens on one Unix socket and speaks to another."""
+    """Listens at one place and speaks to another, each a Unix socket or a port."""
 
-    def __init__(self, listen: Path, server: Path) -> None:
+    def __init__(self, listen: Path | int, server: Path | int) -> None:
+        self.port = listen if isinstance(listen, int) else 0
         self._popen = subprocess.Popen(
             [sys.executable, __file__, str(listen), str(server)],
             stdin=subprocess.PIPE,
@@ -61,7 +65,11 @@ class _Carrier:
         self._ends: set[asyncio.StreamWriter] = set()
 
     async def run(self, listen: str) -> None:
-        kept = await asyncio.start_unix_server(self._accept, listen)
+        kept = await (
+            asyncio.start_server(self._accept, _HOST, int(listen))
+            if listen.isdigit()
+            else asyncio.start_unix_server(self._accept, listen)
+        )
         words = asyncio.StreamReader()
         loop = asyncio.get_running_loop()
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(words), sys.stdin)
@@ -82,7 +90,7 @@ class _Carrier:
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._ends.add(writer)
         try:
-            there_reader, there = await asyncio.open_unix_connection(self._server)
+            there_reader, there = await self._connect()
         except OSError:
             self._ends.discard(writer)
             writer.close()
@@ -92,6 +100,11 @@ class _Carrier:
         for end in (writer, there):
             self._ends.discard(end)
             end.close()
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._server.isdigit():
+            return await asyncio.open_connection(_HOST, int(self._server))
+        return await asyncio.open_unix_connection(self._server)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError):

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psycopg
 from harness import Process, Processes
+from rabbit_server import RabbitServer
 from soak_model import HurtModel
 from soak_proxy import Proxy
 
@@ -70,7 +71,7 @@ class Disk:
 
 @dataclass
 class World:
-    """Args: folder: files in it steer the workers' app; model: None where rules do its work; disk: of the blob store, where there can be one of its own."""
+    """Args: folder: files in it steer the workers' app; model: None where rules do its work; disk: of the blob store, where there can be one of its own; rabbit, broker: RabbitMQ and what stands before it, None where Redis is the broker."""
 
     servers: Embedded
     processes: Processes
@@ -80,6 +81,8 @@ class World:
     folder: Path
     model: HurtModel | None
     disk: Disk | None = None
+    rabbit: RabbitServer | None = None
+    broker: Proxy | None = None
     running: dict[str, Process] = field(default_factory=dict)
     started: int = 0
     duplicates: int = 0
@@ -100,8 +103,11 @@ class World:
 
     def heal(self) -> None:
         """End every injury that lasts."""
-        for proxy in (self.postgres, self.redis):
+        for proxy in self.proxies:
             proxy.set("pass")
+        if self.rabbit is not None:
+            self.rabbit.resume()
+            self.rabbit.start()
         if self.model is not None:
             self.model.set("well")
         if self.disk is not None:
@@ -110,6 +116,11 @@ class World:
             self.unset(name)
         self.servers.start()
         self.tend()
+
+    @property
+    def proxies(self) -> list[Proxy]:
+        """What stands before the servers."""
+        return [self.postgres, self.redis, *([] if self.broker is None else [self.broker])]
 
     def worker(self, dice: random.Random) -> Process:
         return self.running[dice.choice(("worker-a", "worker-b"))]

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from brokers import ON_BOTH
 from harness import outbox_is_empty, steps_of, tick_until, wait_until
 
 from isotherm.pipeline.identity import Namespace
@@ -12,7 +13,7 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import canvas, producers
+from isotherm.tasks import app, broker, canvas, producers
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -72,6 +73,7 @@ def result(demoted: int, unfinished: int) -> dict[str, int]:
     return {"promoted": 0, "demoted": demoted, "evicted": 0, "set_aside": 0, "unfinished": unfinished}
 
 
+@ON_BOTH
 def test_header_task_that_was_postponed_still_gets_its_report(faults: Faults) -> None:
     faults.set("shift-busy-once")
     faults.set("shift-gate")
@@ -131,6 +133,7 @@ def test_chord_whose_results_expire_after_a_second_is_completed_by_the_sweeper(
     assert {s.attempts for s in steps_of(operation_id)} == {1}
 
 
+@ON_BOTH
 def test_chord_delivered_twice_has_one_effect_and_one_report(faults: Faults) -> None:
     faults.set("shift-gate")
     worker = faults.worker()
@@ -153,16 +156,18 @@ def test_chord_delivered_twice_has_one_effect_and_one_report(faults: Faults) -> 
     assert worker.output().count("tier.migration_reported") == 1
 
 
-def test_chord_without_members_runs_its_body(client: redis.Redis) -> None:
+@ON_BOTH
+def test_chord_without_members_runs_its_body() -> None:
     operation_id = start_pass()
     producers.flush()
-    client.delete("db")
+    with app.connection_for_write() as link:
+        link.default_channel.queue_purge("db")
     [plan] = steps_of(operation_id)
     body = StepRef(step_id=plan.id, stage=plan.stage)
     trace_id = producers.operation(operation_id).trace_id
     empty = FanOut(trace_id=trace_id, operation_id=operation_id, header=[], body=body)
     canvas.fan_out(empty.model_dump(mode="json")).apply_async()
-    assert client.llen("db") == 1
+    assert broker.depth("db") == 1
 
 
 def test_header_step_that_ends_dead_makes_the_operation_partial_and_the_report_says_so(faults: Faults) -> None:

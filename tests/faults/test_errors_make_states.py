@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from brokers import ON_BOTH
 from harness import all_final, assert_whole, conversation, ingest, outbox_is_empty, step_of, tick_until
 
 from isotherm.storage.postgres import operations
@@ -28,6 +29,7 @@ def pace() -> dict[str, str]:
     }
 
 
+@ON_BOTH
 def test_record_that_kills_its_process_ends_dead_and_one_command_replays_it(faults: Faults) -> None:
     faults.worker()
     lines = conversation(100, {5: "deadlyword"})

@@ -5,9 +5,11 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from brokers import ON_BOTH, empty
 from harness import all_final, assert_whole, conversation, ingest, leave_to_relay, outbox_is_empty, step_of, wait_until
 
 from isotherm.storage.postgres.pool import fetch_all
+from isotherm.tasks import broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import redis
     from conftest import Faults
     from harness import Processes
+    from rabbit_server import RabbitServer
 
     from isotherm.pipeline.transcript import TranscriptLine
 
@@ -47,6 +50,7 @@ def attempts(operation_ids: Sequence[UUID]) -> list[int]:
     return [step_of(operation_id).attempts for operation_id in operation_ids]
 
 
+@ON_BOTH
 def test_ingest_survives_sigkill_of_a_worker_child(faults: Faults, processes: Processes) -> None:
     processes.beat()
     faults.worker()
@@ -60,6 +64,7 @@ def test_ingest_survives_sigkill_of_a_worker_child(faults: Faults, processes: Pr
     assert hit.last_error.endswith(f":{inside[0]} was lost")
 
 
+@ON_BOTH
 def test_ingest_survives_sigkill_of_the_whole_worker_when_another_takes_over(
     faults: Faults, processes: Processes
 ) -> None:
@@ -94,12 +99,17 @@ def test_ingest_survives_sigkill_of_beat_when_another_takes_over(faults: Faults,
     assert sorted(attempts([*operation_ids, *left])) == [1] * 13 + [2]
 
 
-def test_ingest_survives_a_flush_of_redis(faults: Faults, processes: Processes, client: redis.Redis) -> None:
+@ON_BOTH
+def test_ingest_survives_a_broker_that_loses_everything(
+    faults: Faults, processes: Processes, client: redis.Redis, rabbit: RabbitServer | None
+) -> None:
     processes.beat()
     faults.worker()
     lines, operation_ids, _ = ingest_until_the_gate(faults)
-    assert client.llen("db")
+    assert broker.depth("db")
     client.flushall()
+    if rabbit is not None:
+        empty(rabbit)
     faults.set("open")
     wait_whole(lines)
     assert attempts(operation_ids) == [1] * 12

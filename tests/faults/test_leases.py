@@ -5,6 +5,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from brokers import ON_BOTH
 from harness import assert_whole, conversation, ingest, outbox_is_empty, step_of, tick_until, wait_until
 
 from isotherm.storage.postgres.pool import fetch_all
@@ -35,6 +36,7 @@ def paused() -> Iterator[list[int]]:
         os.kill(pid, signal.SIGCONT)
 
 
+@ON_BOTH
 def test_runner_that_lost_its_lease_is_refused_and_the_effect_happens_once(faults: Faults, paused: list[int]) -> None:
     worker = faults.worker()
     lines = conversation(20, {5: "gateword"})
@@ -57,6 +59,7 @@ def test_runner_that_lost_its_lease_is_refused_and_the_effect_happens_once(fault
     assert worker.output().count("tier.records_indexed") == 1
 
 
+@ON_BOTH
 def test_step_that_outlasts_a_soft_shutdown_is_given_back_uncounted_and_finished_by_another(faults: Faults) -> None:
     first = faults.worker(ISOTHERM_SOFT_SHUTDOWN="1", **SOFT)
     lines = conversation(60, {5: "gateword", 25: "gateword"})

@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 import soak_check
+import soak_interest
 import soak_model
 from soak_check import Verdict
-from soak_injuries import INJURIES, plan
+from soak_injuries import plan, possible
 
 from isotherm.tasks import producers
 
@@ -30,11 +31,12 @@ def test_nothing_is_lost_doubled_stuck_adrift_or_left_over() -> None:
     assert (told["faults"], told["operations"] >= 200, done.returncode) == (20, True, 0)
 
 
-def test_seed_makes_the_same_plan_and_every_injury_has_its_turn() -> None:
-    first, again = plan(3), plan(3)
+@pytest.mark.parametrize("rabbit", [False, True])
+def test_seed_makes_the_same_plan_and_every_injury_has_its_turn(rabbit: bool) -> None:  # noqa: FBT001
+    first, again = plan(3, rabbit=rabbit), plan(3, rabbit=rabbit)
     names = [next(first)[0] for _ in range(600)]
     assert names == [next(again)[0] for _ in range(600)]
-    assert set(names) == set(INJURIES)
+    assert set(names) == set(possible(rabbit=rabbit))
 
 
 def test_every_producer_is_called_in_a_soak() -> None:
@@ -51,6 +53,14 @@ def test_what_a_model_left_out_of_an_answer_that_broke_off_is_known() -> None:
     assert soak_model._left_out(items, len(whole) - 3) == {"three"}
     assert soak_model._left_out(items, len(json.dumps(items[0])) + len('{"items": [')) == {"two", "three"}
     assert soak_model._left_out(items, 10) == set()
+
+
+def test_interest_that_was_told_anew_is_known_by_what_was_said() -> None:
+    assert (
+        soak_interest.thing("Tell me about antibsmse.")
+        == soak_interest.thing("antibsms")
+        != soak_interest.thing("bsms")
+    )
 
 
 @pytest.mark.parametrize(

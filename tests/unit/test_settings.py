@@ -133,6 +133,28 @@ def test_broker_and_results_read_the_redis_url_in_their_own_spelling(url: str, s
     assert servers.result_url(chosen) == servers.broker_url(chosen) == seen
 
 
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        ("amqp://u:p@h//", "amqp://u:p@h//"),
+        ("amqps://u:p@h:5671/v", "amqps://u:p@h:5671/v"),
+        ("amqp://u:p@a:5672//;amqp://u:p@b:5672//", "amqp://u:p@a:5672//;amqp://u:p@b:5672//"),
+        ("unix://:p@/run/r.sock?db=1", "redis+socket://:p@/run/r.sock?virtual_host=1"),
+    ],
+)
+def test_broker_of_its_own_is_given_to_celery_in_its_spelling(url: str, seen: str) -> None:
+    assert servers.broker_url(Settings(broker_url=SecretStr(url))) == seen
+
+
+@pytest.mark.parametrize(
+    "url", ["rabbitmq://u:hunter2@h", "h", "", "amqp://u:hunter2@h;nothing://h", "amqp://u:hunter2@h:5x", "amqp://h:0"]
+)
+def test_broker_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(ValueError, match="broker_url") as refusal:
+        Settings(broker_url=SecretStr(url))
+    assert "hunter2" not in str(refusal.value)
+
+
 def test_broker_of_its_own_leaves_results_in_redis() -> None:
     chosen = Settings(redis_url=SecretStr("redis://h"), broker_url=SecretStr("amqp://b"))
     assert (servers.broker_url(chosen), servers.result_url(chosen)) == ("amqp://b", "redis://h")

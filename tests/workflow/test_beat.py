@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from brokers import ON_BOTH
 from harness import (
     Processes,
     all_final,
@@ -29,6 +30,7 @@ def pace() -> dict[str, str]:
     }
 
 
+@ON_BOTH
 @pytest.mark.usefixtures("opened")
 def test_two_beats_at_once_double_no_effect(processes: Processes, monkeypatch: pytest.MonkeyPatch) -> None:
     leave_to_relay(monkeypatch)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
+from brokers import ON_BOTH
 from harness import (
     all_final,
     assert_whole,
@@ -76,6 +77,7 @@ def test_second_delivery_returns_the_first_receipt() -> None:
     assert_whole(lines)
 
 
+@ON_BOTH
 @pytest.mark.usefixtures("unpublished")
 def test_eight_deliveries_at_once_have_one_effect(processes: Processes) -> None:
     workers = [processes.worker(f"worker{n}", concurrency=4, ready=False) for n in (1, 2)]

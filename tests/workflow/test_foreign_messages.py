@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from brokers import ON_BOTH
 from harness import all_final, step_of, wait_until
 
 from isotherm.pipeline.identity import Namespace
@@ -54,6 +55,7 @@ def arguments(payload: object) -> bytes:
     return json.dumps([[payload], {}, {}]).encode()
 
 
+@ON_BOTH
 def test_foreign_messages_are_refused_and_told_and_the_next_real_one_is_done(
     processes: Processes, tmp_path: Path
 ) -> None:
