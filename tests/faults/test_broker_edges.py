@@ -60,6 +60,7 @@ def test_job_longer_than_the_visibility_timeout_has_one_effect(faults: Faults) -
     tick_until(all_final, what="the operation")
     tick_until(outbox_is_empty, what="the outbox to be empty")
     assert step_of(operation_id).attempts == 1
+    wait_until(lambda: "tier.records_indexed" in worker.output(), what="its event, which follows the commit")
     assert worker.output().count("tier.records_indexed") == 1
     assert_whole(lines)
 

@@ -70,6 +70,7 @@ def test_child_killed_while_it_embeds_is_replaced_and_the_vector_is_written_once
     os.kill(int(str(embedding(operation_id).owner).rpartition(":")[2]), signal.SIGKILL)
     assert_embedded_once(operation_id)
     assert (embedding(operation_id).attempts, len(script.asked)) == (2, 2)
+    wait_until(lambda: "tier.records_embedded" in worker.output(), what="its event, which follows the commit")
     assert worker.output().count("tier.records_embedded") == 1
 
 

@@ -56,6 +56,7 @@ def test_runner_that_lost_its_lease_is_refused_and_the_effect_happens_once(fault
     tick_until(outbox_is_empty)
     assert_whole(lines)
     assert step_of(operation_id).attempts == 2
+    wait_until(lambda: "tier.records_indexed" in worker.output(), what="its event, which follows the commit")
     assert worker.output().count("tier.records_indexed") == 1
 
 

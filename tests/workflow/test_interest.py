@@ -4,7 +4,7 @@ import json
 import threading
 from collections import defaultdict
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from harness import steps_of, tick_until, wait_until
@@ -77,6 +77,11 @@ def test_a_session_goes_through_every_stage_of_a_real_worker_each_seen_in_its_lo
         assert told[stage].count("task-received") == told[stage].count("task-started") >= 1, stage
 
 
+def _told(worker: Process, event: str, operation_id: UUID) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in worker.output().splitlines() if line.startswith("{")]
+    return [line for line in lines if line.get("event") == event and line.get("operation_id") == str(operation_id)]
+
+
 def _goes_through_every_stage(worker: Process) -> None:
     first = ingest(session("s1", *FIRST))
     wait_until(lambda: finished(first), what="the first session")
@@ -87,9 +92,9 @@ def _goes_through_every_stage(worker: Process) -> None:
     ran = {step.stage for step in steps_of(second)}
     assert ran == {stages.INDEX, *interest_steps.ORDER}
     assert {step.attempts for step in steps_of(second)} == {1}
-    lines = [json.loads(line) for line in worker.output().splitlines() if line.startswith("{")]
     for stage, event in EVENTS.items():
-        told = [line for line in lines if line.get("event") == event and line.get("operation_id") == str(second)]
+        wait_until(lambda event=event: _told(worker, event, second), what=f"{event}, which follows its commit")  # type: ignore[misc]
+        told = _told(worker, event, second)
         assert [line["task"] for line in told] == [stage], stage
     assert "vegetarian" not in worker.output()
     assert "kayak" not in worker.output()
