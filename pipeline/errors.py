@@ -17,6 +17,10 @@ class NotFoundError(RejectedError):
     """There is no such record in this namespace."""
 
 
+class OutOfReachError(RejectedError):
+    """Row-level security refused a write: its rows belong to another owner than the call, or to one that was erased."""
+
+
 class VersionConflictError(RejectedError):
     """The record has another version than the caller saw; reading it again shows what to do.
 

@@ -22,6 +22,7 @@ from isotherm.storage.postgres.brain_write import Put, RacedError, Written
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import of_operation
 from isotherm.storage.postgres.tier_write import Patience
 
 _TRIES = 3
@@ -60,6 +61,7 @@ class Engine(Kinds, Searches, Walks):
             raise GraphRequiredError("this engine has no graph")
         return self._graph
 
+    @of_operation
     def put(self, new: NewOperation, wanted: Put) -> Written:
         """Store objects durably. The caller publishes the messages.
 
@@ -82,6 +84,7 @@ class Engine(Kinds, Searches, Walks):
                     raise
         raise AssertionError("the loop returns or raises")
 
+    @of_operation
     def soft_delete(
         self, new: NewOperation, place: Place, ids: Sequence[UUID], *, expected_revision: int | None = None
     ) -> Written:
@@ -94,6 +97,7 @@ class Engine(Kinds, Searches, Walks):
             outcome.hits = done.removed
             return done
 
+    @of_operation
     def link(self, new: NewOperation, place: Place, link: NewLink) -> Written:
         """Write an edge. Raises: GraphWriterRequiredError when there is no graph; as `brain_edges.link` besides."""
         with observed(self.observer, Op.LINK) as outcome:
@@ -106,6 +110,7 @@ class Engine(Kinds, Searches, Walks):
                 outcome.hits = 1
                 return brain_write.begin_mirror(conn, new, [key], self._patience)
 
+    @of_operation
     def unlink(self, new: NewOperation, place: Place, key: EdgeKey) -> Written:
         """Take an edge out. Raises: GraphWriterRequiredError when there is no graph; as `brain_edges.unlink` besides."""
         with observed(self.observer, Op.UNLINK) as outcome:

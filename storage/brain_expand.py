@@ -27,6 +27,7 @@ from isotherm.storage import brain_pages
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import of_owner
 
 _GRAPH = "graph"
 # Objects of an answer about several.
@@ -124,6 +125,7 @@ class Walks:
         """Where edges are walked. Raises: GraphRequiredError when there is none."""
         raise NotImplementedError
 
+    @of_owner
     def expand(
         self,
         namespace: Namespace,
@@ -154,6 +156,7 @@ class Walks:
             outcome.hits, outcome.degraded = len(found.items), found.degraded
             return found
 
+    @of_owner
     def expand_many(
         self,
         namespace: Namespace,

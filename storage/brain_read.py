@@ -35,6 +35,7 @@ from isotherm.storage.brain_find import Asked, Finder, Page
 from isotherm.storage.brain_hints import Hinter
 from isotherm.storage.postgres import brain_edges, brain_read, namespaces
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import of_owner
 
 _NIL = UUID(int=0)
 
@@ -69,6 +70,7 @@ class Searches:
         """Whether edges can be searched."""
         return self._graph is not None
 
+    @of_owner
     def read(self, namespace: Namespace, object_id: UUID) -> Object:
         """One object with its content.
 
@@ -79,6 +81,7 @@ class Searches:
             outcome.hits = 1
             return found
 
+    @of_owner
     def parts(self, namespace: Namespace, object_id: UUID, limit: int = PARTS) -> list[Object]:
         """The parts of an object with their content, in order; none when it is not there.
 
@@ -91,6 +94,7 @@ class Searches:
         with connection() as conn:
             return brain_read.parts(conn, place.namespace_id, object_id, limit, content=True)
 
+    @of_owner
     def list_children(self, namespace: Namespace, parent_id: UUID, limit: int = PARTS) -> list[Object]:
         """The parts of an object without their content: by position, those without one last, then by id.
 
@@ -106,6 +110,7 @@ class Searches:
             outcome.hits = len(found)
             return found
 
+    @of_owner
     def search(
         self,
         namespace: Namespace,
@@ -145,6 +150,7 @@ class Searches:
         """Searches to compare with each other: each leg alone, and what is made of both, by name."""
 
         def way(legs: frozenset[str], fusion: Fusion | None, *, graph: bool) -> Way:
+            @of_owner
             def ask(namespace: Namespace, query: str, limit: int) -> Answer:
                 asked = self._asked(Op.SEARCH, namespace, query, limit, None, None)
                 if asked is None:
@@ -163,6 +169,7 @@ class Searches:
             "both and graph": way(words | vectors, None, graph=True),
         }
 
+    @of_owner
     def find_exact(
         self,
         namespace: Namespace,
@@ -186,6 +193,7 @@ class Searches:
                 raise ObjectNotFoundError(f"no object {query.strip()} in this namespace")
             return page.answer
 
+    @of_owner
     def find_objects(
         self,
         namespace: Namespace,
@@ -210,6 +218,7 @@ class Searches:
             outcome.hits, outcome.degraded, outcome.legs = len(page.answer.results), page.answer.degraded, page.legs
             return page.answer
 
+    @of_owner
     def find_links(self, namespace: Namespace, label: str, query: str, *, limit: int | None = None) -> Links:
         """Edges with a label whose note has words of the query, those with more of them first, then the newest.
 
@@ -237,6 +246,7 @@ class Searches:
             outcome.hits, outcome.degraded = len(hits[:most]), hints.degraded
             return Links(tuple(hits[:most]), hints.degraded, truncated=len(found) > most)
 
+    @of_owner
     def continue_(
         self, namespace: Namespace, at: str, context: SearchContext | None, *, limit: int | None = None
     ) -> Answer:

@@ -15,6 +15,7 @@ from isotherm.storage import health
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres import forget_objects, interest_mirror, tier_forget, tier_forget_check
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import system
 from isotherm.storage.postgres.tier_forget import Erasure
 
 _IDS = {
@@ -31,7 +32,7 @@ _IDS = {
 
 def left(opened: Storage, erasure: Erasure) -> dict[str, int]:
     """What is left of an erasure, by where; nothing when all is gone. Raises: TransientError when a server is away."""
-    with connection() as conn:
+    with system(), connection() as conn:
         found = dict(tier_forget_check.left_in_tables(conn, erasure))
         living = alive(conn, erasure)
         due = 0 if erasure.whole_banks else interest_mirror.gone_and_due(conn, erasure.bank_ids)
@@ -49,7 +50,7 @@ def left(opened: Storage, erasure: Erasure) -> dict[str, int]:
 
 def _in_graph(opened: Storage, erasure: Erasure) -> int:
     """Single objects that the graph still has, but for those that were put again."""
-    with connection() as conn:
+    with system(), connection() as conn:
         again, _ = forget_objects.alive(conn, erasure.namespace_ids, erasure.objects)
     gone = set(erasure.objects) - set(again)
     return sum(len(gone & opened.brain.graph.revisions(graph).keys()) for graph in erasure.graphs)
@@ -60,7 +61,7 @@ def _objects(opened: Storage, name: str) -> int:
     if not name.endswith("/"):
         return int(opened.blobs.get(name) is not None)
     keys = list(opened.blobs.keys(name))
-    with connection() as conn:
+    with system(), connection() as conn:
         known = health.known_objects(conn, keys)
     return sum(key not in known and opened.blobs.get(key) is not None for key in keys)
 
@@ -107,5 +108,5 @@ def of_receipt(receipt: Mapping[str, Any]) -> Erasure:
 
 def known(operation_id: UUID) -> Erasure | None:
     """An erasure by its operation, None when this database does not know of it."""
-    with connection() as conn:
+    with system(), connection() as conn:
         return tier_forget.get(conn, operation_id)

@@ -14,6 +14,7 @@ from isotherm.pipeline.tier.records import Reason, Record, Tier
 from isotherm.storage.postgres import namespaces, tier_list, tier_plan
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import of_owner
 from isotherm.storage.postgres.tier_list import PastMove
 from isotherm.storage.tier import TierMemory
 
@@ -65,6 +66,7 @@ class Explanation:
     rating: Rating | None = None
 
 
+@of_owner
 def explain(
     memory: TierMemory,
     namespace: Namespace,

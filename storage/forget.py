@@ -28,7 +28,8 @@ from isotherm.storage.postgres import (
 )
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection, statement
+from isotherm.storage.postgres.pool import Connection, connection, maintaining
+from isotherm.storage.postgres.reach import system
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_forget import Erasure
 
@@ -103,7 +104,7 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     if erasure.level is Level.INTERESTS:
         _bring_interests(opened, erasure)
         return Erased(done=True)
-    with connection() as conn:
+    with system(), connection() as conn:
         if running := tier_forget.running_outside(conn, erasure):
             raise TransientError(f"{running} steps of what is forgotten still run")
     if erasure.level is Level.OBJECTS:
@@ -112,10 +113,10 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     for some in (_operations, _records, _objects):
         if not budget.spend(lambda some=some: some(opened, erasure)):  # type: ignore[misc]  # mypy cannot infer a lambda's default
             return Erased(done=False)
-    with connection() as conn:
+    with system(), connection() as conn:
         tier_forget.statistics(conn, erasure)
     mirrors = _clear_graphs(opened, erasure)
-    with connection() as conn:
+    with system(), connection() as conn:
         messages = tuple(tier_forget_interest.of_scope(conn, erasure, opened.patience))
     _bring_interests(opened, erasure)
     _blobs(opened)
@@ -129,7 +130,7 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
 
 def _late_steps(opened: Storage, erasure: Erasure) -> tuple[Message, ...]:
     """Take records out of steps that were written since: a pass plans from a snapshot, and locks no record meanwhile."""
-    with connection() as conn:
+    with system(), connection() as conn:
         scrubbed, messages = tier_forget_ledgers.scrub(
             conn, erasure.namespace_ids, erasure.bank_ids, erasure.record_keys, opened.patience
         )
@@ -154,12 +155,12 @@ class _Budget:
 
 
 def _operations(_: Storage, erasure: Erasure) -> int:
-    with connection() as conn:
+    with system(), connection() as conn:
         return tier_forget.operations(conn, erasure, _BATCH)
 
 
 def _records(opened: Storage, erasure: Erasure) -> int:
-    with connection() as conn:
+    with system(), connection() as conn:
         keys = tier_forget.lock_records(conn, erasure, _BATCH)
         counts = tier_forget.delete_records(conn, keys)
         # Those that run again are announced by their messages in the outbox.
@@ -173,12 +174,12 @@ def _blobs(opened: Storage) -> None:
     """Remove the objects of bodies that are gone; one whose upload has not ended keeps the erasure waiting for it."""
     grace = opened.settings.task_time_limit + _UPLOAD_ENDED
     while True:
-        with connection() as conn:
+        with system(), connection() as conn:
             cold_blobs.condemn(conn, grace=grace, limit=_BATCH)
-        with connection() as conn:
+        with system(), connection() as conn:
             dead = cold_blobs.dead(conn, _BATCH)
         gone = cold.collect(opened.blobs, dead)
-        with connection() as conn:
+        with system(), connection() as conn:
             cold_blobs.remove(conn, gone)
         if len(dead) < _BATCH:
             return
@@ -191,12 +192,12 @@ def _bring_interests(opened: Storage, erasure: Erasure) -> None:
 
 
 def _objects(_: Storage, erasure: Erasure) -> int:
-    with connection() as conn:
+    with system(), connection() as conn:
         return tier_forget.objects(conn, erasure, _BATCH)
 
 
 def _names(_: Storage, erasure: Erasure) -> int:
-    with connection() as conn:
+    with system(), connection() as conn:
         return tier_forget.names(conn, erasure, _BATCH)
 
 
@@ -206,7 +207,7 @@ def _clear_graphs(opened: Storage, erasure: Erasure) -> list[Mirror]:
         return []
     for graph in erasure.graphs:
         opened.brain.graph.clear(graph)
-    with connection() as conn:
+    with system(), connection() as conn:
         alive = erasure_check.alive(conn, erasure)
         again = [namespace for graph, namespace in alive.items() if graph in set(erasure.graphs)]
         return [mirror for namespace in again if (mirror := _mirror(conn, namespace)) is not None]
@@ -217,7 +218,7 @@ def _discard(opened: Storage, erasure: Erasure) -> list[Mirror]:
     edges = [EdgeKey(UUID(source), UUID(target), label) for source, target, label in erasure.edges]
     for graph in erasure.graphs:
         opened.brain.graph.discard(graph, erasure.objects, edges)
-    with connection() as conn:
+    with system(), connection() as conn:
         ids, keys = forget_objects.alive(conn, erasure.namespace_ids, erasure.objects)
     if not ids:
         return []
@@ -258,7 +259,7 @@ def rewrite_files(opened: Storage) -> Rewritten:
     Raises: TransientError when a server cannot be reached, a table cannot be locked, or an open transaction still sees what
     was deleted.
     """
-    with statement() as conn:
+    with maintaining() as conn:
         rewriting.settled(conn)
         tables = rewriting.tables(conn)
         statistics, log = rewriting.statistics(conn), rewriting.log(conn)
@@ -283,7 +284,7 @@ def receipt(opened: Storage, operation_id: UUID) -> Receipt:
 
 
 def _of(operation_id: UUID) -> Erasure:
-    with connection() as conn:
+    with system(), connection() as conn:
         found = tier_forget.get(conn, operation_id)
     if found is None:
         raise RejectedError(f"no erasure {operation_id}")

@@ -11,13 +11,14 @@ import redis
 
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import system
 from isotherm.storage.redis.client import translated
 
 _BATCH = 1_000
 
 _SERVER = """
-SELECT current_setting('server_version'), current_user::text, rolsuper, (SELECT max(number) FROM schema_migrations)
-FROM pg_roles WHERE rolname = current_user"""
+SELECT current_setting('server_version'), session_user::text, rolsuper, (SELECT max(number) FROM schema_migrations)
+FROM pg_roles WHERE rolname = session_user"""
 _EXTENSIONS = "SELECT extname, extversion FROM pg_extension WHERE extname <> 'plpgsql' ORDER BY extname"
 _DRIFT = """
 SELECT count(*), count(*) FILTER (WHERE nodes + edges > 0), coalesce(sum(nodes), 0), coalesce(sum(edges), 0),
@@ -140,7 +141,7 @@ def compare_objects(blobs: BlobStore) -> Objects:
     while some := list(islice(keys, _BATCH)):
         names.update(some)
         checked += len(some)
-        with connection() as conn:
+        with system(), connection() as conn:
             known = known_objects(conn, some)
         unknown += sum(key not in known and blobs.get(key) is not None for key in some)
     return Objects(checked, unknown, _missing(blobs, names))
@@ -154,7 +155,7 @@ def known_objects(conn: Connection, keys: Sequence[str]) -> set[str]:
 def _missing(blobs: BlobStore, names: set[str]) -> int:
     missing, last = 0, 0
     while True:
-        with connection() as conn:
+        with system(), connection() as conn:
             rows = conn.execute(_BLOBS_LIVE, (last, _BATCH)).fetchall()
         # One that became live after the keys were read is asked for by its name.
         missing += sum(str(key) not in names and blobs.get(str(key)) is None for _, key in rows)

@@ -20,6 +20,7 @@ from isotherm.storage.postgres.interest_changes import LogEntry
 from isotherm.storage.postgres.interest_read import ContradictionRow, Evidence, Hit, Interest
 from isotherm.storage.postgres.interest_themes import ListedTheme
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import of_owner
 
 VISIBLE = (Status.ACTIVE, Status.PENDING_REVIEW)
 _PER_WANTED = 4
@@ -79,6 +80,7 @@ class InterestMemory:
     def __init__(self, embedder: Callable[[], Embedder | None]) -> None:
         self._embedder = embedder
 
+    @of_owner
     def listed(self, bank: Bank, *, limit: int = 100, archived: bool = False) -> list[Interest]:
         """Points of a bank: those of most sessions first, then the most important and the newest.
 
@@ -89,6 +91,7 @@ class InterestMemory:
         with connection() as conn:
             return interest_read.listed(conn, bank, [s.value for s in statuses], whole_limit(limit, LIMIT_MAX))
 
+    @of_owner
     def recall(
         self,
         bank: Bank,
@@ -134,6 +137,7 @@ class InterestMemory:
         said = self.evidence(bank, [item.interest.id for item in items])
         return block([_known(item.interest, said[item.interest.id], now) for item in items], budget)
 
+    @of_owner
     def evidence(self, bank: Bank, points: Sequence[UUID]) -> dict[UUID, list[Evidence]]:
         """What was said for points, oldest first, by point. Raises: TransientError."""
         with connection() as conn:
@@ -143,6 +147,7 @@ class InterestMemory:
             by_point[one.point_id].append(one)
         return by_point
 
+    @of_owner
     def contradictions(self, bank: Bank, *, limit: int = 100, resolved: bool = False) -> list[Contradiction]:
         """Contradictions of a bank, newest first, with both sides and what was said for each.
 
@@ -157,6 +162,7 @@ class InterestMemory:
         by_id = {one.id: one for one in said}
         return [_contradiction(row, points, by_id) for row in rows if {row.left_id, row.right_id} <= points.keys()]
 
+    @of_owner
     def contradiction(self, bank: Bank, wanted: UUID) -> Contradiction:
         """One contradiction, with both sides. Raises: RejectedError when the bank has none of this id; TransientError."""
         with connection() as conn:
@@ -167,6 +173,7 @@ class InterestMemory:
             said = interest_read.evidence(conn, bank, ids=sorted(_evidence_ids([row])))
         return _contradiction(row, points, {one.id: one for one in said})
 
+    @of_owner
     def point(self, bank: Bank, wanted: UUID) -> Interest:
         """One point, archived ones too. Raises: RejectedError when the bank has none of this id; TransientError."""
         with connection() as conn:
@@ -175,11 +182,13 @@ class InterestMemory:
             raise RejectedError(f"interest {wanted}: not known here")
         return found[wanted]
 
+    @of_owner
     def themes(self, bank: Bank, *, limit: int = 50) -> list[ListedTheme]:
         """What a bank's points are about, grouped in the background; what was said most often first. Raises: as `listed`."""
         with connection() as conn:
             return interest_themes.listed(conn, bank, whole_limit(limit, LIMIT_MAX))
 
+    @of_owner
     def log(self, bank: Bank, *, limit: int = 50, offset: int = 0, point: UUID | None = None) -> list[LogEntry]:
         """Changes of a bank, or of one point, newest first. Args: limit: 1 to 1,000; offset: how many to pass over.
 

@@ -71,7 +71,12 @@ def open_storage(settings: Settings | None = None) -> Storage:
 
 def _open(chosen: Settings) -> Storage:
     _close()
-    pool.open_pool(servers.postgres_dsn(chosen), size=chosen.pool_size, statement_timeout=chosen.statement_timeout)
+    pool.open_pool(
+        servers.postgres_dsn(chosen),
+        size=chosen.pool_size,
+        statement_timeout=chosen.statement_timeout,
+        guarded=chosen.rls,
+    )
     redis = client.open_client(servers.redis_url(chosen))
     tail = Tail(redis, prefix=chosen.redis_prefix, ttl=chosen.tail_ttl)
     touches = Touches(redis, prefix=chosen.redis_prefix)

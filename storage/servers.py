@@ -10,7 +10,7 @@ import redis
 
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.storage.embedded import Embedded
-from isotherm.storage.postgres import migrate
+from isotherm.storage.postgres import migrate, row_security
 from isotherm.storage.redis.client import check_server
 from isotherm.storage.settings import Settings
 
@@ -99,6 +99,15 @@ def probe(settings: Settings) -> None:
         raise
 
 
+def row_security_of(settings: Settings) -> row_security.State:
+    """Row-level security as the database has it. Raises: UnavailableError when it cannot be reached."""
+    try:
+        with psycopg.connect(postgres_dsn(settings), autocommit=True, connect_timeout=5) as conn:
+            return row_security.state(conn)
+    except psycopg.OperationalError as error:
+        raise UnavailableError("PostgreSQL cannot be reached") from error
+
+
 def _check_postgres(settings: Settings) -> None:
     try:
         with psycopg.connect(postgres_dsn(settings), autocommit=True, connect_timeout=5) as conn:
@@ -107,6 +116,8 @@ def _check_postgres(settings: Settings) -> None:
             known = conn.execute("SELECT to_regclass('schema_migrations')").fetchone()
             if known is None or known[0] is None or migrate.pending(conn):
                 raise RejectedError("the database is not at this version: run `isotherm migrate`")
+            if settings.rls:
+                row_security.demand(conn)
     except psycopg.OperationalError as error:
         raise UnavailableError("PostgreSQL cannot be reached") from error
 

@@ -83,6 +83,7 @@ class Settings(BaseSettings):
     redis_prefix: str = Field("isotherm", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="Start of every key in Redis")
 
     pool_size: int = Field(2, ge=1, le=100, description="Connections to PostgreSQL per process")
+    rls: bool = Field(default=False, description="Row-level security as a second lock; `isotherm migrate` switches it")
     statement_timeout: Duration = Field(timedelta(seconds=60), description="Longest single statement")
 
     lease: Duration = Field(timedelta(seconds=30), description="How long a claimed step is its runner's without a sign")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -34,6 +34,7 @@ from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, reading, statement
+from isotherm.storage.postgres.reach import of_operation, of_owner, reaching
 from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
 from isotherm.storage.redis.tail import MOST, Concluded, Tail, TailRecord
@@ -115,6 +116,7 @@ class TierMemory:
         self._reranker = reranker
         self._dates = dates
 
+    @of_operation
     def remember(
         self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = (), also: Also | None = None
     ) -> Stored:
@@ -169,6 +171,7 @@ class TierMemory:
             self._end(concluded(generations, None, ()))
         return done, messages
 
+    @of_owner
     def recall(
         self,
         scope: Scope,
@@ -203,7 +206,8 @@ class TierMemory:
         near, degraded = self._near(query)  # before a connection is taken
         points, away = tier_learned.asked(scope, query, near) if learned and query.strip() else ((), ())
         degraded += away
-        with reading() as conn:
+        # Names that an agent's knowledge has stand in other namespaces of its bank.
+        with reaching(scope.whole_bank) if graph else nullcontext(), reading() as conn:
             quotas = tier_candidates.Quotas(quota, quota, quota)
             span = self._span(conn, scope, query, moment)
             found = tier_candidates.candidates(
@@ -263,6 +267,7 @@ class TierMemory:
         taken = {item.candidate.key for item in first}
         return [*first, *(item for item in ranked if item.candidate.key not in taken)], ()
 
+    @of_owner
     def tail(self, namespace: Namespace, limit: int = MOST) -> list[TailRecord]:
         """The newest records of a namespace with their original text, oldest first; one round trip to Redis as a rule.
 
@@ -289,6 +294,7 @@ class TierMemory:
             self._offer(place.namespace_id, generation, newest)
         return newest[-limit:]
 
+    @of_owner
     def get(self, namespace: Namespace, record_id: str, *, now: datetime | None = None) -> Record:
         """One record by its id. Raises RejectedError when the namespace has no such record."""
         with connection() as conn:
@@ -297,6 +303,7 @@ class TierMemory:
             raise RejectedError("no such record in this namespace")
         return found[record_id][1]
 
+    @of_owner
     def original(self, namespace: Namespace, record_id: str) -> str | None:
         """The whole text of a record at any tier, None when what is stored of it is missing or damaged.
 

@@ -14,6 +14,7 @@ from isotherm.pipeline.tier.ranking import Touch
 from isotherm.storage.postgres import tier_recall
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import reading
+from isotherm.storage.postgres.reach import of_owner
 from isotherm.storage.tier import TierMemory
 
 TOKENS = 1_500
@@ -22,6 +23,7 @@ WINDOW = 1
 MOST_AROUND = 20
 
 
+@of_owner
 def context(
     memory: TierMemory,
     scope: Scope,

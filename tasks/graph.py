@@ -18,6 +18,7 @@ from isotherm.storage.postgres import brain_drift, operations
 from isotherm.storage.postgres import interest_mirror as mirror_rows
 from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.tasks import publish
 from isotherm.tasks.observe import emit
 from isotherm.tasks.ticks import tick
@@ -48,7 +49,7 @@ def wait_mirrored(operation_id: UUID, within: timedelta = timedelta(seconds=10))
     publish.flush()
     deadline, pause = time.monotonic() + within.total_seconds(), _FIRST_LOOK_S
     while True:
-        with connection() as conn:
+        with system(), connection() as conn:
             operations.get(conn, operation_id)
             rows = operations.steps_of(conn, operation_id)
         late = [row for row in rows if row.stage in {stages.BRAIN_MIRROR, stages.BRAIN_EMBED} and row.state in _OPEN]

@@ -16,6 +16,7 @@ from isotherm.storage import servers
 from isotherm.storage.graph import helix_client
 from isotherm.storage.postgres import steps
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.storage.settings import settings
 from isotherm.tasks import broker, logs
 from isotherm.tasks.app import app
@@ -92,7 +93,7 @@ app.steps["worker"].add(_GiveBackClaims)
 def _give_back_claims() -> None:
     try:
         storage.open()
-        with connection() as conn:
+        with system(), connection() as conn:
             released = steps.release_owned(conn, worker_prefix())
         if released:
             log.info("worker.claims_given_back", steps=released)

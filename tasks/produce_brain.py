@@ -40,6 +40,7 @@ from isotherm.storage.postgres.brain_write import Put, Written
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
+from isotherm.storage.postgres.reach import of_owner
 from isotherm.tasks import graph
 from isotherm.tasks.accepted import operation_over
 from isotherm.tasks.observe import emit
@@ -113,6 +114,7 @@ def put(  # noqa: PLR0913 - one keyword for each field of an object
     return put_many(namespace, [new], key=key, strict=strict, wait_mirrored=wait_mirrored)
 
 
+@of_owner
 def put_many(
     namespace: Namespace,
     objects: Sequence[NewObject],
@@ -195,6 +197,7 @@ def _save(namespace: Namespace, what: str, saved: Saved, key: str | None) -> Sto
     )
 
 
+@of_owner
 def soft_delete(
     namespace: Namespace,
     object_id: UUID,
@@ -214,6 +217,7 @@ def soft_delete(
     return _mirrored(stored, wait_mirrored)
 
 
+@of_owner
 def link(  # noqa: PLR0913 - one keyword for each field of an edge
     namespace: Namespace,
     source: UUID,
@@ -243,6 +247,7 @@ def link(  # noqa: PLR0913 - one keyword for each field of an edge
     return _mirrored(_follow_up(new, done, [source, target], EdgesChanged(done.written, 0)), wait_mirrored)
 
 
+@of_owner
 def unlink(
     namespace: Namespace,
     source: UUID,

@@ -36,6 +36,7 @@ from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import over_all
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.observe import counted
@@ -48,6 +49,7 @@ _AT_ONCE = 200
 
 
 @counted("forget")
+@over_all
 def forget(namespace: Namespace, ids: Sequence[str] | None = None, *, key: str | None = None) -> Accepted:
     """Forget records of a namespace, or the namespace whole when no ids are given.
 
@@ -63,6 +65,7 @@ def forget(namespace: Namespace, ids: Sequence[str] | None = None, *, key: str |
 
 
 @counted("forget")
+@over_all
 def forget_objects(namespace: Namespace, ids: Sequence[UUID], *, key: str | None = None) -> Accepted:
     """Forget objects of a knowledge base for good: with their parts, edges, words and vectors, and files that wait to be them.
 
@@ -86,6 +89,7 @@ def forget_objects(namespace: Namespace, ids: Sequence[UUID], *, key: str | None
 
 
 @counted("forget")
+@over_all
 def forget_interests(bank: Bank, ids: Sequence[UUID], *, key: str | None = None) -> Accepted:
     """Forget interests of an agent for good, with the statements for them, their history and their place in the graph.
 
@@ -108,18 +112,21 @@ def forget_interests(bank: Bank, ids: Sequence[UUID], *, key: str | None = None)
 
 
 @counted("forget")
+@over_all
 def forget_session(bank: Bank, session: str, *, key: str | None = None) -> Accepted:
     """Forget a session of an agent, in all its scopes and runs, with what was made of it. Raises: as `forget`."""
     return _forget_scope(ErasureScope.of_session(bank, session), key)
 
 
 @counted("forget")
+@over_all
 def forget_agent(bank: Bank, *, key: str | None = None) -> Accepted:
     """Forget all that an agent of a tenant remembers. Raises: as `forget`."""
     return _forget_scope(ErasureScope.of_agent(bank), key)
 
 
 @counted("forget")
+@over_all
 def forget_tenant(tenant: str, *, key: str | None = None) -> Accepted:
     """Forget all agents of a tenant. Raises: as `forget`; a blank name is refused."""
     return _forget_scope(ErasureScope.of_tenant(tenant), key)

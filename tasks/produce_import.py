@@ -23,6 +23,7 @@ from isotherm.storage.postgres import brain_imports, namespaces, operations, out
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import of_owner
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks.accepted import Accepted, operation_over
 from isotherm.tasks.brain_import import KIND
@@ -34,6 +35,7 @@ MOST_FILES: Final = 500
 MOST_BYTES: Final = 64 * 1024 * 1024
 
 
+@of_owner
 def import_files(namespace: Namespace, documents: Sequence[Document], *, key: str | None = None) -> Accepted:
     """Take in files as objects with parts; they are durable when this returns, and found once the workers had them.
 

@@ -26,6 +26,7 @@ from isotherm.storage.postgres.interest_runs import FailedUnit, Run
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import of_owner, over_all
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.tasks import produce_records
 from isotherm.tasks.accepted import Accepted
@@ -106,6 +107,7 @@ def interest_context(bank: Bank, query: str, *, budget: int = 400, limit: int = 
     return storage.open().interest.context(bank, query, budget=budget, limit=limit, span=span)
 
 
+@of_owner
 def resolve_contradiction(bank: Bank, contradiction: UUID, *, side: str | None = None) -> bool:
     """Settle a contradiction; False when it was settled before. Both points stay.
 
@@ -119,6 +121,7 @@ def resolve_contradiction(bank: Bank, contradiction: UUID, *, side: str | None =
         return interest_changes.settle(conn, bank, contradiction, status="resolved", side=side)
 
 
+@of_owner
 def reopen_contradiction(bank: Bank, contradiction: UUID) -> bool:
     """Open a settled contradiction again, the side that counts told by the rules; False when it is open.
 
@@ -129,6 +132,7 @@ def reopen_contradiction(bank: Bank, contradiction: UUID) -> bool:
         return interest_changes.settle(conn, bank, contradiction, status="open")
 
 
+@of_owner
 def undo_change(bank: Bank, entry: int) -> Undone:
     """Take back a merge or an archiving, by its id in the log of changes; what was said stays with what said it.
 
@@ -147,6 +151,7 @@ def contradictions(bank: Bank, *, resolved: bool = False, limit: int = 100) -> l
     return storage.open().interest.contradictions(bank, resolved=resolved, limit=limit)
 
 
+@over_all
 def runs(*, agent: str | None = None, tenant: str | None = None, limit: int = 20) -> list[Run]:
     """The newest runs over sessions, with their stages and what they cost; for operators: without names those of all.
 
@@ -160,6 +165,7 @@ def runs(*, agent: str | None = None, tenant: str | None = None, limit: int = 20
         return interest_runs.listed(conn, tenant=tenant, agent=agent, limit=limit)
 
 
+@over_all
 def run_of(operation_id: UUID) -> tuple[Run, list[FailedUnit]]:
     """One run, and what of it failed. Raises: RejectedError when there is no such run; TransientError."""
     storage.open()
@@ -167,6 +173,7 @@ def run_of(operation_id: UUID) -> tuple[Run, list[FailedUnit]]:
         return interest_runs.one(conn, operation_id), interest_runs.failed_units(conn, operation_id)
 
 
+@over_all
 def grant_budget(operation_id: UUID, budget: Budget) -> None:
     """Give a run a budget of its own, what it has spent already included; a retry goes on with it.
 

@@ -24,6 +24,7 @@ from isotherm.storage.postgres import namespaces, tier_edit, tier_write
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import reaching
 from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Stored
@@ -164,8 +165,8 @@ def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
     pinned = [row for row in rows if row.record.pinned]
     if most is None or not pinned:
         return
-    with connection() as conn:
-        for place in {row.place for row in pinned}:
+    for place in {row.place for row in pinned}:
+        with reaching(place), connection() as conn:
             tier_edit.check_pins(conn, place, [row.record.id for row in pinned if row.place == place], most)
 
 

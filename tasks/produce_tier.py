@@ -23,6 +23,7 @@ from isotherm.storage.postgres import namespaces, steps, tier_edit, tier_list
 from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import of_owner, over_all
 from isotherm.storage.postgres.tier_edit import Edited, Pinned
 from isotherm.storage.postgres.tier_list import Page
 from isotherm.storage.settings import Settings
@@ -49,6 +50,7 @@ def get(namespace: Namespace, record_id: str, *, whole: bool = False) -> Record:
 
 
 @counted("list")
+@of_owner
 def list_all(
     scope: Namespace | Bank,
     *,
@@ -69,6 +71,7 @@ def list_all(
         return tier_list.page(conn, where, datetime.now(UTC), tier=tier, after=after, limit=limit)
 
 
+@over_all
 def list_namespaces(
     tenant: str | None, agent: str | None = None, *, after: Namespace | None = None, limit: int = 1_000
 ) -> list[Namespace]:
@@ -106,6 +109,7 @@ def scope_of(scope: Namespace | Bank, sessions: Sequence[str] | None) -> Scope:
 
 
 @counted("update")
+@of_owner
 def update(
     namespace: Namespace,
     record_id: str,
@@ -163,6 +167,7 @@ def _redacted(edit: RecordEdit, limits: Settings) -> RecordEdit:
 
 
 @counted("pin")
+@of_owner
 def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
     """Keep records at warm or hotter, untouched by passes; cold ones come back byte for byte, by the returned operation.
 
@@ -185,6 +190,7 @@ def pin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> 
 
 
 @counted("unpin")
+@of_owner
 def unpin(namespace: Namespace, ids: Sequence[str], *, key: str | None = None) -> Pinned:
     """Let passes move records again. Args and Raises: as `pin`."""
     place, wanted = _place(namespace), ids_of(ids)

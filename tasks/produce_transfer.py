@@ -20,6 +20,7 @@ from isotherm.storage.models import factory
 from isotherm.storage.postgres import namespaces, tier_export, tier_list
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import reaching, system
 from isotherm.storage.postgres.tier_export import Loaded
 from isotherm.tasks.accepted import Accepted
 from isotherm.tasks.observe import counted, emit
@@ -58,7 +59,7 @@ def _namespaces(scope: Namespace | Bank | None, tenant: str | None, session: str
     check_names(tenant=owner, session=session)
     after: Namespace | None = None
     while True:
-        with connection() as conn:
+        with system(), connection() as conn:
             found = tier_list.namespaces(
                 conn, tenant=owner, agent=agent, session=session, after=after, limit=_NAMESPACES
             )
@@ -92,9 +93,10 @@ def _import(records: Sequence[PortableRecord]) -> Accepted:
     embed = factory.embedder(opened.settings) is not None
     # An import that is made again looks again: a record may have been forgotten or evicted since.
     new = NewOperation(uuid7(), tier_export.KIND, uuid4(), rows[0][0].bank_id, places[0] if len(places) == 1 else None)
-    done, messages = opened.tier.change(
-        places, new.trace_id, lambda conn: tier_export.load(conn, new, rows, opened.patience, embed=embed)
-    )
+    with reaching(records[0].namespace.bank):
+        done, messages = opened.tier.change(
+            places, new.trace_id, lambda conn: tier_export.load(conn, new, rows, opened.patience, embed=embed)
+        )
     publish_after_commit(messages)
     _tell(new, done)
     return Accepted(done.operation_id, tuple(record.id for record in records), new=done.new, written=done.written)

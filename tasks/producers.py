@@ -30,6 +30,7 @@ from isotherm.storage.postgres import namespaces, operations, outbox, tier_held,
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import of_owner, over_all
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_held import SetAside
 from isotherm.tasks import passes
@@ -202,6 +203,7 @@ def _scope(scope: Namespace | Bank, sessions: Sequence[str] | None) -> Scope:
     return Scope(namespace=scope) if isinstance(scope, Namespace) else Scope(bank=scope, sessions=listed)
 
 
+@of_owner
 def reconcile(namespace: Namespace, policy: Policy | None = None) -> Accepted:
     """Ask for a migration pass over a namespace; one that waits already will do.
 
@@ -212,6 +214,7 @@ def reconcile(namespace: Namespace, policy: Policy | None = None) -> Accepted:
     return Accepted(wanted.operation_id, new=wanted.new)
 
 
+@of_owner
 def plan(namespace: Namespace, policy: Policy | None = None) -> MigrationPlan:
     """What a migration pass over a namespace would move now; moves nothing.
 
@@ -225,6 +228,7 @@ def plan(namespace: Namespace, policy: Policy | None = None) -> MigrationPlan:
         return passes.planned(conn, place.namespace_id, chosen)
 
 
+@over_all
 def set_aside(tenant: str | None, agent: str | None = None, limit: int = 100) -> list[SetAside]:
     """Records of a tenant that passes leave alone for now, with the reason, the longest waiting first.
 
@@ -236,6 +240,7 @@ def set_aside(tenant: str | None, agent: str | None = None, limit: int = 100) ->
         return tier_held.listed(conn, tenant=tenant, agent=agent, limit=limit)
 
 
+@of_owner
 def restore(namespace: Namespace, ids: Sequence[str]) -> Accepted:
     """Bring cold records back to warm, byte for byte. Records that are not cold stay as they are.
 
@@ -262,6 +267,7 @@ def restore(namespace: Namespace, ids: Sequence[str]) -> Accepted:
     return Accepted(started.operation_id, tuple(wanted), written=len(moves))
 
 
+@over_all
 def operation(operation_id: UUID) -> Operation:
     """What became of a call. Raises: RejectedError when there is no such operation."""
     storage.open()
@@ -269,6 +275,7 @@ def operation(operation_id: UUID) -> Operation:
         return operations.get(conn, operation_id)
 
 
+@over_all
 def retry(operation_id: UUID) -> int:
     """Run the failed, dead and cancelled steps of an operation again; returns how many steps are open now.
 
@@ -288,6 +295,7 @@ def retry(operation_id: UUID) -> int:
     return len(opened)
 
 
+@over_all
 def cancel(operation_id: UUID) -> Operation:
     """Stop what has not ended of an operation. Raises: RejectedError when there is no such operation or it is final."""
     storage.open()

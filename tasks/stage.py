@@ -30,6 +30,7 @@ from isotherm.pipeline.payloads import StepJob
 from isotherm.pipeline.work import StepState, backoff
 from isotherm.storage.postgres import outbox, steps, steps_together
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system, working
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.settings import Settings
 from isotherm.tasks.app import app
@@ -144,7 +145,7 @@ def claimed(payload: dict[str, Any]) -> Iterator[ClaimedStep]:
     """
     job = StepJob.parse(payload)
     chosen = storage.open().settings
-    with connection() as conn:
+    with system(), connection() as conn:
         step = steps.claim(
             conn,
             job.step_id,
@@ -158,7 +159,7 @@ def claimed(payload: dict[str, Any]) -> Iterator[ClaimedStep]:
         operation_id=str(step.operation_id), namespace_id=step.namespace_id, trace_id=str(step.trace_id)
     )
     try:
-        with _Heartbeat.kept(step, chosen):
+        with _Heartbeat.kept(step, chosen), working(step):
             yield step
     except LostLeaseError:
         raise
@@ -184,12 +185,13 @@ def together(step: ClaimedStep, limit: int) -> Iterator[list[ClaimedStep]]:
     chosen = storage.open().settings
     more: list[ClaimedStep] = []
     if step.attempts == 1:
-        with connection() as conn:
+        with system(), connection() as conn:
             more = steps.claim_more(conn, step.stage, owner=runner_name(), lease=chosen.lease, limit=limit)
     try:
         with ExitStack() as beating:
             for each in more:
                 beating.enter_context(_Heartbeat.kept(each, chosen))
+            beating.enter_context(working(step, *more))
             yield more
     except LostLeaseError:
         raise
@@ -229,7 +231,7 @@ def tell(step: ClaimedStep, event: Event) -> None:
 
 def _end(step: ClaimedStep, state: StepState, reason: str) -> None:
     def end() -> None:
-        with connection() as conn:
+        with system(), connection() as conn:
             steps.end(conn, step, state, error=reason[:_REASON_CHARS])
 
     if _patiently(step, end):
@@ -242,7 +244,7 @@ def _postpone(step: ClaimedStep, chosen: Settings, reason: str) -> None:
     over: list[bool] = []
 
     def postpone() -> None:
-        with connection() as conn:
+        with system(), connection() as conn:
             late = steps.is_late(conn, step.id)
             over.append(late)
         delay = backoff(step.waits, chosen.retry_base, chosen.retry_cap, (step.id % 16) / 16)
@@ -279,7 +281,7 @@ def describe(error: Exception) -> str:
 
 def _give_back(step: ClaimedStep, chosen: Settings, delay: timedelta, *, counted: bool, error: str | None) -> None:
     """Raises: LostLeaseError when the step is not ours any more, as after a commit whose answer was lost."""
-    with connection() as conn:
+    with system(), connection() as conn:
         outbox.announce(conn, step.stage, step.id, operation_id=step.operation_id, trace_id=step.trace_id, delay=delay)
         if not steps.give_back(conn, step, delay=delay, nudge_after=chosen.nudge_after, counted=counted, error=error):
             raise LostLeaseError(f"step {step.id} has another runner")
@@ -335,7 +337,7 @@ class _Heartbeat:
     @classmethod
     def _renew(cls, step: ClaimedStep, lease: timedelta) -> None:
         try:
-            with connection() as conn:
+            with system(), connection() as conn:
                 kept = steps.renew(conn, step, lease)
         except (TransientError, RuntimeError) as error:
             log.warning("operations.heartbeat_missed", step_id=step.id, error=type(error).__name__)

@@ -27,6 +27,7 @@ from isotherm.storage import cold
 from isotherm.storage.postgres import cold_blobs, outbox, sweep, tier_list, tier_plan, tier_touch
 from isotherm.storage.postgres import quotas as quota_rows
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.tasks import broker, passes
 from isotherm.tasks.app import app
 from isotherm.tasks.log import log
@@ -54,7 +55,8 @@ def tick(name: str) -> Callable[[Tick], Tick]:
                 return {"state": "too soon"}
             begun = time.perf_counter()
             try:
-                return body(*args)
+                with system():
+                    return body(*args)
             except TransientError as error:
                 log.warning("tick.postponed", tick=name, reason=str(error))
                 return {"state": "postponed"}

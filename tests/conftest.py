@@ -42,6 +42,9 @@ PACE = {
     "ISOTHERM_EMBEDDER": "none",
 }
 
+# The whole suite can be run with the second lock on; by itself it is on where it is tested.
+if os.environ.get("ISOTHERM_TEST_RLS") == "on":
+    PACE["ISOTHERM_RLS"] = "on"
 
 # A console that finds it when it is made keeps this width for ever; tests that run side by side are given one.
 os.environ.pop("COLUMNS", None)
@@ -89,7 +92,7 @@ def template(endpoints: Endpoints) -> str:
     """A migrated database that tests clone."""
     with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
         conn.execute("CREATE DATABASE isotherm_template")
-    migrate(_database(endpoints, "isotherm_template"))
+    migrate(_database(endpoints, "isotherm_template"), rls=PACE.get("ISOTHERM_RLS") == "on")
     return "isotherm_template"
 
 
@@ -197,7 +200,18 @@ def opened(environment: dict[str, str]) -> Iterator[Storage]:
 
 
 @pytest.fixture(scope="module")
-def kept_storage(endpoints: Endpoints, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Storage]:
+def row_security() -> bool:
+    """Whether the storage of a module has its second lock; a module overrides this fixture."""
+    return False
+
+
+@pytest.fixture(scope="module")
+def kept_storage(
+    endpoints: Endpoints,
+    template: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    row_security: bool,  # noqa: FBT001 - a fixture
+) -> Iterator[Storage]:
     """Storage that the tests of a module share; each empties the tables it needs."""
     name = f"test_{uuid4().hex}"
     with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
@@ -208,6 +222,9 @@ def kept_storage(endpoints: Endpoints, template: str, tmp_path_factory: pytest.T
         patch.setenv("ISOTHERM_POSTGRES_DSN", _database(endpoints, name))
         patch.setenv("ISOTHERM_REDIS_URL", endpoints.redis_url)
         patch.setenv("ISOTHERM_DATA_DIR", str(tmp_path_factory.mktemp("kept")))
+        if row_security:
+            patch.setenv("ISOTHERM_RLS", "on")
+            migrate(_database(endpoints, name), rls=True)
         settings_module.settings.cache_clear()
         yield storage.open()
     storage.close()

@@ -27,43 +27,63 @@ _ALIASES: Final = 32
 
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")
 _NO_SPACES = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Bopomofo}\u30fc\u3005\u3007\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
-# Scripts without spaces have no words to compare, so each of their letters stands for one.
+_PAIRED = rf"{_NO_SPACES}\p{{Hangul}}"
+# Scripts without spaces have no words to compare, so each of their letters stands for one. The index pairs letters that stand
+# side by side, so it matters where there is something between them all the same, as between the names of a person.
+_GAP = "_"
+
+
+def _between(gap: str) -> str:
+    return rf"(?:(?<=[{_PAIRED}]\p{{M}}*){gap}(?=[{_NO_SPACES}])|(?<=[{_NO_SPACES}]\p{{M}}*){gap}(?=[{_PAIRED}]))"
+
+
 _WORD = regex.compile(
     rf"(?V1)[{_NO_SPACES}]\p{{M}}*+|[[\p{{L}}\p{{N}}]--[{_NO_SPACES}]][[\p{{L}}\p{{N}}\p{{M}}]--[{_NO_SPACES}]]*+"
+    rf"|{_between(_GAP)}"
 )
 _ASCII_WORD = re.compile(r"[a-z0-9]+")
-_APART = regex.compile(rf"(?<=[{_NO_SPACES}]\p{{M}}*) (?=[{_NO_SPACES}])")
+_GAPS = regex.compile("(?V1)" + _between(r"[^\p{L}\p{N}\p{M}]++"))
+_SIDE_BY_SIDE = regex.compile("(?V1)" + _between(" "))
+_ONE_LETTER = regex.compile(rf"(?V1)[{_PAIRED}]\p{{M}}*+")
 
 
 def spoken(said: str) -> list[str]:
-    """The words of a text, folded, in order, with nothing left out."""
+    """The words of a text, folded, in order, with nothing left out; gaps between letters that need none as `_`."""
     folded = text.fold(said)
-    found: list[str] = (_ASCII_WORD if folded.isascii() else _WORD).findall(folded)
+    found: list[str] = _ASCII_WORD.findall(folded) if folded.isascii() else _WORD.findall(_GAPS.sub(_GAP, folded))
     return found
 
 
 def names_of(title: str, properties: Mapping[str, Any]) -> list[str]:
-    """The names of an object as its words say them, sorted; none when nothing that it is called would tell it apart."""
+    """The names of an object as its words say them, sorted; none when nothing that it is called would tell it apart.
+
+    What is written with gaps where its script needs none is a name without them as well.
+    """
     given = [title, _QUALIFIER.sub("", title), properties.get("name")]
     aliases = properties.get("aliases")
     given += aliases[:_ALIASES] if isinstance(aliases, list) else [aliases]
-    return sorted({name for one in given if isinstance(one, str) and (name := _name(one))})
+    said = [words for one in given if isinstance(one, str) for words in _written(spoken(one))]
+    return sorted({name for words in said if (name := _name(words))})
 
 
 def terms_of(name: str) -> list[int]:
     """The index terms that every text has in which a name stands, the longest word's first; none for what is no name."""
-    words = text.words(_APART.sub("", name))
+    # A letter that stands alone in a name may have a neighbor in a text, and is found in a pair then.
+    words = [word for word in text.words(_SIDE_BY_SIDE.sub("", name)) if not _ONE_LETTER.fullmatch(word)]
     ordered = sorted(dict.fromkeys(words), key=lambda word: (-len(word), word))
     return [text.term_of(word) for word in ordered]
 
 
-def _name(said: str) -> str:
-    words = spoken(said)
+def _written(words: list[str]) -> list[list[str]]:
+    return [words, [word for word in words if word != _GAP]]
+
+
+def _name(words: list[str]) -> str:
     name = " ".join(words)
-    if not 1 <= len(words) <= NAME_WORDS or not NAME_MIN_CHARS <= len(name) <= NAME_CHARS:
+    if not 1 <= len(words) - words.count(_GAP) <= NAME_WORDS or not NAME_MIN_CHARS <= len(name) <= NAME_CHARS:
         return ""
-    tells = any(letter.isalpha() for letter in name) and text.says_something(_APART.sub("", name))
-    return name if tells else ""
+    tells = any(letter.isalpha() for letter in name) and text.says_something(_SIDE_BY_SIDE.sub("", name))
+    return name if tells and terms_of(name) else ""
 
 
 class Lexicon:

@@ -28,6 +28,7 @@ from isotherm.pipeline.brain.links import EdgeKey
 from isotherm.storage.graph import postgres_beside, postgres_holding, postgres_search, postgres_walk
 from isotherm.storage.graph.postgres_walk import Asked
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import graph_of, system
 
 # Rows come in one order, so that two writers wait for each other instead of deadlocking.
 _NODES = """
@@ -67,12 +68,12 @@ class PostgresGraph:
 
     def upsert(self, namespace: UUID, nodes: Sequence[GraphNode], edges: Sequence[GraphEdge]) -> Counts:
         """Write nodes and edges that are newer than what is there."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return _write(conn, namespace, nodes, edges)
 
     def remove(self, namespace: UUID, nodes: Sequence[Tombstone], edges: Sequence[EdgeTombstone] = ()) -> Counts:
         """Take out nodes and edges, unless something newer is there."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return _write(conn, namespace, nodes, edges)
 
     def take(self, namespace: UUID, namespace_id: int, ids: Sequence[UUID]) -> tuple[Counts, list[UUID]]:
@@ -80,7 +81,7 @@ class PostgresGraph:
 
         Args: namespace_id: of the rows. Returns: what changed, and the objects that must come by `upsert`.
         """
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             written, left = postgres_beside.take(conn, namespace, namespace_id, ids)
         return Counts(written, 0), left
 
@@ -93,7 +94,7 @@ class PostgresGraph:
         limit: int = 50,
     ) -> list[Neighbor]:
         """One step from each of the objects, in one query."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return postgres_walk.neighbors(conn, Asked(namespace, labels, direction), ids, limit)
 
     def walk(
@@ -105,54 +106,54 @@ class PostgresGraph:
         budget: Budget,
     ) -> Walked:
         """Steps from the seeds, and from where they lead, in one query however many hops it takes."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return postgres_walk.walk(conn, Asked(namespace, labels, direction), seeds, budget)
 
     def search_text(self, namespace: UUID, query: str, limit: int, kinds: Sequence[str] | None = None) -> list[NodeHit]:
         """Objects with words of the query."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return postgres_search.by_text(conn, namespace, query, limit, kinds)
 
     def search_vector(
         self, namespace: UUID, vector: Sequence[float], model: str, limit: int, kinds: Sequence[str] | None = None
     ) -> list[NodeHit]:
         """Objects whose vector of the same model is near."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return postgres_search.by_vector(conn, namespace, vector, model, limit, kinds)
 
     def search_edges(self, namespace: UUID, label: str, query: str, limit: int) -> list[EdgeHit]:
         """Edges of a label whose note has words of the query."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return postgres_search.by_note(conn, namespace, label, query, limit)
 
     def revisions(self, namespace: UUID) -> dict[UUID, int]:
         """Revision by id of every node that is not gone."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return dict(conn.execute(_REVISIONS, {"ns": namespace}).fetchall())
 
     def digest(self, namespace: UUID) -> Digest:
         """What is held, as one number for each bucket."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return postgres_holding.digest(conn, namespace)
 
     def held(self, namespace: UUID, buckets: Sequence[int]) -> Holding:
         """What is held of the objects and edges in these buckets."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             return postgres_holding.held(conn, namespace, buckets)
 
     def discard(self, namespace: UUID, nodes: Sequence[UUID], edges: Sequence[EdgeKey]) -> None:
         """Forget objects and edges without a trace."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             postgres_holding.discard(conn, namespace, nodes, edges)
 
     def namespaces(self) -> list[UUID]:
         """Every namespace of which something is held."""
-        with connection() as conn:
+        with system(), connection() as conn:
             return postgres_holding.namespaces(conn)
 
     def clear(self, namespace: UUID) -> None:
         """Forget a namespace."""
-        with connection() as conn:
+        with graph_of(namespace), connection() as conn:
             conn.execute("DELETE FROM graph_edges WHERE namespace = %(ns)s", {"ns": namespace})
             conn.execute("DELETE FROM graph_nodes WHERE namespace = %(ns)s", {"ns": namespace})
 

@@ -17,7 +17,7 @@ from isotherm.pipeline.brain.filters import Filters
 from isotherm.storage.postgres import arrays
 from isotherm.storage.postgres.brain_filters import allowed as _allowed
 from isotherm.storage.postgres.brain_newer import TIMELESS
-from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.pool import Connection, lasts
 
 # Postings of the rarest words that propose candidates; all words are scored for those.
 CANDIDATE_POSTINGS = 5_000
@@ -344,7 +344,7 @@ def vectors(
     with conn.pipeline():  # one transaction, or a part of one
         conn.execute(_ITERATE)
         asked = conn.execute(_near(allowed, near.dimension, known=small is not None), values)
-        if not conn.autocommit:
+        if lasts(conn):
             conn.execute(_ITERATED)
         rows = asked.fetchall()
     if len(rows) < k and _is_many(conn, namespace_id, small):

@@ -9,6 +9,7 @@ from importlib import resources
 import psycopg
 
 from isotherm.pipeline.errors import RejectedError, UnavailableError
+from isotherm.storage.postgres import row_security
 
 _LOCK = 0x1507_4E12  # advisory lock of every migration of this product
 _MIN_SERVER = 160_000
@@ -44,8 +45,10 @@ def declared() -> list[Migration]:
     return found
 
 
-def migrate(dsn: str) -> list[Migration]:
+def migrate(dsn: str, *, rls: bool | None = None) -> list[Migration]:
     """Bring the database to this version; returns what was applied now, in order.
+
+    Args: rls: whether row-level security is to be on; None leaves it as it is, and takes in tables that are new.
 
     Every migration runs in a transaction of its own, under one advisory lock, so several callers at once are safe.
     Raises: UnavailableError when the server cannot be reached; RejectedError when it is too old, an applied migration was
@@ -61,6 +64,7 @@ def migrate(dsn: str) -> list[Migration]:
             todo = pending(conn)
             for migration in todo:
                 _apply(conn, migration)
+            row_security.switch(conn, on=row_security.state(conn).any if rls is None else rls)
             return todo
     except psycopg.errors.InsufficientPrivilege as error:
         raise RejectedError("the database user may not create the extension `vector` or tables here") from error

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from isotherm.pipeline.errors import ErasedError, RejectedError
+from isotherm.pipeline.errors import ErasedError, OutOfReachError, RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.storage.postgres.pool import Connection, connection, on_erased
+from isotherm.storage.postgres.reach import system
 
 T = TypeVar("T")
 
@@ -62,10 +63,21 @@ class Scope:
             raise RejectedError("a scope is one namespace or one bank")
         if self.sessions is not None and self.bank is None:
             raise RejectedError("sessions are listed for a bank")
-        owner = self.namespace or self.bank
-        if not isinstance(owner, Namespace | Bank):
+        if not isinstance(self.owner, Namespace | Bank):
             raise RejectedError("a scope is one namespace or one bank")
-        owner.check()
+        self.owner.check()
+
+    @property
+    def owner(self) -> Namespace | Bank | None:
+        """The one that is set; never None once it was checked."""
+        return self.namespace or self.bank
+
+    @property
+    def whole_bank(self) -> Bank:
+        """The bank, whatever of it is in the scope."""
+        bank = self.bank or (self.namespace.bank if self.namespace else None)
+        assert bank is not None  # noqa: S101 - __post_init__ demands one of the two
+        return bank
 
 
 def resolve(namespace: Namespace) -> Place:
@@ -75,7 +87,7 @@ def resolve(namespace: Namespace) -> Place:
     """
     place = find(namespace)
     if place is None:
-        with connection() as conn:
+        with system(), connection() as conn:  # where nobody has ids yet
             row = conn.execute(_MAKE, columns(namespace)).fetchone()
         assert row is not None  # noqa: S101 - INSERT RETURNING answers with one row
         place = _keep(namespace, Place(int(row[0]), int(row[1])))
@@ -94,7 +106,7 @@ def find(namespace: Namespace, *, again: bool = False) -> Place | None:
     if place is None:
         namespace.check()
         values = {f"scope_{name}": value for name, value in columns(namespace).items()}
-        with connection() as conn:
+        with system(), connection() as conn:
             row = conn.execute(_FIND.format(lookup=_namespace_lookup(namespace)), values).fetchone()
         if row is not None:
             place = _keep(namespace, Place(int(row[0]), int(row[1])))
@@ -146,7 +158,7 @@ def again_if_erased(write: Callable[[], T]) -> T:
     """
     try:
         return write()
-    except ErasedError:
+    except (ErasedError, OutOfReachError):
         return write()
 
 
@@ -205,9 +217,7 @@ def in_bank_of(scope: Scope, alias: str = "r") -> str:
 
 def bank_id(scope: Scope) -> str:
     """SQL of the id of a scope's bank; its parameters are those of `predicate`."""
-    bank = scope.bank or (scope.namespace.bank if scope.namespace else None)
-    assert bank is not None  # noqa: S101 - __post_init__ demands one of the two
-    return f"({_bank_lookup(bank)})"
+    return f"({_bank_lookup(scope.whole_bank)})"
 
 
 def _namespace_lookup(namespace: Namespace) -> str:

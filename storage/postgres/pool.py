@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -16,7 +16,8 @@ from psycopg import errors as pg
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from isotherm.pipeline.errors import ErasedError, RejectedError, TransientError, UnavailableError
+from isotherm.pipeline.errors import ErasedError, OutOfReachError, RejectedError, TransientError, UnavailableError
+from isotherm.storage.postgres import reach
 
 Connection = psycopg.Connection[TupleRow]
 
@@ -52,17 +53,22 @@ _OWNERS = re.compile(r"_(namespace_id|bank_id|namespace_id_bank_id)_fkey$")
 class _State:
     on_erased: list[Callable[[], None]] = []  # noqa: RUF012 - one per process, as the pool is
     pool: ConnectionPool[Connection] | None = None
+    guarded = False  # by row-level security
     used: dict[int, float] = {}  # noqa: RUF012 - one per process, as the pool is
     generic: set[int] = set()  # noqa: RUF012 - the same
 
 
-def open_pool(dsn: str, *, size: int = 2, statement_timeout: timedelta = timedelta(seconds=60)) -> None:
+def open_pool(
+    dsn: str, *, size: int = 2, statement_timeout: timedelta = timedelta(seconds=60), guarded: bool = False
+) -> None:
     """Open this process's pool. Connections are made when first used.
 
-    Args: dsn: libpq URI; size: most connections; statement_timeout: longest single statement.
+    Args: dsn: libpq URI; size: most connections; statement_timeout: longest single statement; guarded: by row-level
+        security. Every connection has the tenants' role then, and sees the rows that `reach` names, so none of its own.
     """
     close_pool()
     timeout_ms = int(statement_timeout.total_seconds() * 1000)
+    _State.guarded = guarded
     _State.pool = ConnectionPool(
         dsn,
         min_size=0,
@@ -76,7 +82,8 @@ def open_pool(dsn: str, *, size: int = 2, statement_timeout: timedelta = timedel
             # Neither compiled nor spread over processes: to begin that takes longer than these statements do, and a plan that
             # could do it begins it for branches too that are then not run.
             "options": f"-c statement_timeout={timeout_ms} -c timezone=UTC -c random_page_cost=1.1 -c jit=off "
-            "-c max_parallel_workers_per_gather=0 -c idle_in_transaction_session_timeout=60000",
+            "-c max_parallel_workers_per_gather=0 -c idle_in_transaction_session_timeout=60000"
+            + (f" -c role={reach.TENANT}" if guarded else ""),
         },
         open=True,
     )
@@ -135,6 +142,8 @@ def connection() -> Iterator[Connection]:
             conn.autocommit = True  # in the transaction, a rollback would undo it
             _plan(conn, "auto")
             conn.autocommit = False
+        if _State.guarded:
+            reach.enter(conn)
         yield conn
         conn.commit()
         _State.used[id(conn)] = time.monotonic()
@@ -144,9 +153,28 @@ def connection() -> Iterator[Connection]:
 def statement() -> Iterator[Connection]:
     """A connection whose every statement is a transaction of its own, for a write that is one statement.
 
-    Raises: as `connection`.
+    Under row-level security the block is one transaction, since what is in reach ends with it. Raises: as `connection`.
     """
     yield from _statements(generic=False)
+
+
+@contextmanager
+def maintaining() -> Iterator[Connection]:
+    """As `statement`, with the rights of the login: for what only an owner of tables may do, as an operator asks.
+
+    Raises: as `connection`.
+    """
+    with _translated(), _pool().connection() as conn:
+        conn.autocommit = True
+        try:
+            if _State.guarded:
+                conn.execute("SET ROLE NONE")
+            yield conn
+        finally:
+            if not conn.closed:
+                if _State.guarded:
+                    conn.execute("RESET ROLE")  # to that of the pool
+                conn.autocommit = False
 
 
 @contextmanager
@@ -165,11 +193,19 @@ def _statements(*, generic: bool) -> Iterator[Connection]:
         try:
             if (id(conn) in _State.generic) != generic:
                 _plan(conn, "force_generic_plan" if generic else "auto")
-            yield conn
+            with conn.transaction() if _State.guarded else nullcontext():
+                if _State.guarded:
+                    reach.enter(conn)
+                yield conn
         finally:
             if not conn.closed:
                 conn.autocommit = False
         _State.used[id(conn)] = time.monotonic()
+
+
+def lasts(conn: Connection) -> bool:
+    """Whether what a statement sets for its transaction is still set for the next one."""
+    return _State.guarded or not conn.autocommit
 
 
 def _plan(conn: Connection, mode: str) -> None:
@@ -194,18 +230,31 @@ def _translated() -> Iterator[None]:
     except _PASSING as error:
         _State.used.clear()  # what ended this connection may have ended the others
         raise TransientError(f"PostgreSQL: {type(error).__name__} {error.sqlstate or ''}".rstrip()) from error
-    except pg.ForeignKeyViolation as error:
-        if not _OWNERS.search(error.diag.constraint_name or ""):
+    except (pg.ForeignKeyViolation, pg.InsufficientPrivilege) as error:
+        meant = _about_owners(error)
+        if meant is None:
             raise
-        for forget in _State.on_erased:
-            forget()
-        raise ErasedError("what owned these rows was erased meanwhile; the same call begins anew") from error
+        raise meant from error
     except psycopg.DataError as error:
         if error.sqlstate is not None:
             raise
         raise RejectedError("a value that PostgreSQL cannot store") from error  # the driver's own: a NUL, a far date
     except UnicodeEncodeError:
         raise RejectedError("text with an unpaired surrogate") from None  # its traceback would show the text
+
+
+def _about_owners(error: psycopg.Error) -> Exception | None:
+    """What a refused write means where it is about its owner; this process may remember ids of one that was erased."""
+    meant: Exception
+    if error.diag.source_function == "ExecWithCheckOptions":
+        meant = OutOfReachError("a write to rows of another owner, or of one that was erased meanwhile")
+    elif _OWNERS.search(error.diag.constraint_name or ""):
+        meant = ErasedError("what owned these rows was erased meanwhile; the same call begins anew")
+    else:
+        return None
+    for forget in _State.on_erased:
+        forget()
+    return meant
 
 
 def moment(conn: Connection) -> datetime:
@@ -218,6 +267,6 @@ def moment(conn: Connection) -> datetime:
 
 
 def fetch_all(sql: str, params: dict[str, Any] | None = None) -> list[TupleRow]:
-    """Run one statement in a transaction of its own and return its rows."""
-    with connection() as conn:
+    """Run one statement over all owners, in a transaction of its own, and return its rows."""
+    with reach.system(), connection() as conn:
         return conn.execute(sql, params).fetchall()

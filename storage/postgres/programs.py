@@ -74,6 +74,23 @@ def run(command: Sequence[str | Path], dsn: str, advance: Callable[[], None]) ->
 
 
 @contextmanager
+def listed_without(load: Path, dump: Path, kinds: Sequence[str]) -> Iterator[Path]:
+    """A list of what a dump has, for `pg_restore --use-list`, but for entries of some kinds such as POLICY.
+
+    Raises: UnavailableError when the dump cannot be read.
+    """
+    try:
+        done = subprocess.run([load, "--list", dump], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603 - as above
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UnavailableError(f"{load.name} cannot read the dump") from error
+    kept = [line for line in done.stdout.splitlines() if not any(f" {kind} public " in line for kind in kinds)]
+    with tempfile.TemporaryDirectory(prefix="isotherm-") as folder:
+        file = Path(folder, "list")
+        file.write_text("\n".join(kept) + "\n")
+        yield file
+
+
+@contextmanager
 def _hidden(dsn: str) -> Iterator[tuple[str, dict[str, str]]]:
     """A connection string that anybody may read, and variables that bring what it leaves out."""
     parts = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}

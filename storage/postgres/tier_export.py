@@ -19,6 +19,7 @@ from isotherm.storage.postgres.namespaces import Place, Scope, predicate
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import reaching
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_write import Patience
 
@@ -92,11 +93,11 @@ def export(namespace: Namespace) -> Iterator[Exported]:
     at: datetime | None = None
     last: str | None = None
     while True:
-        with connection() as conn:
+        with reaching(namespace), connection() as conn:
             values = {**params, "at": at, "id": last, "limit": _PAGE}
             found = conn.execute(_KEYS.format(scope=within), values).fetchall()
         for ids in _portions(found):
-            with connection() as conn:
+            with reaching(namespace), connection() as conn:
                 rows = conn.execute(_ROWS.format(scope=within), {**params, "ids": ids}).fetchall()
             yield from (_exported(namespace, row) for row in rows)
         if len(found) < _PAGE:

@@ -21,6 +21,7 @@ from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checke
 from isotherm.storage.postgres import namespaces, tier_rows
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import of_owner, over_all
 from isotherm.storage.postgres.tier_rows import ChangedError, Row, Writing
 from isotherm.storage.postgres.tier_write import Patience
 from isotherm.storage.tier import TierMemory
@@ -65,6 +66,7 @@ class PostgresStore:
         """Records whose bodies this process found missing or damaged."""
         return self._faults.found()
 
+    @of_owner
     def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
         """Store a record over whatever has its id."""
         namespace, record = checked(namespace), placed(record.cleaned(), self._levels)
@@ -77,6 +79,7 @@ class PostgresStore:
             except ChangedError:
                 continue  # another writer made the row first
 
+    @of_owner
     def swap(self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
         """Store a record over one that was read, None when that has changed."""
         namespace, new = checked(namespace), placed(new.cleaned(), self._levels)
@@ -91,6 +94,7 @@ class PostgresStore:
         except ChangedError:
             return None
 
+    @of_owner
     def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
         """The record of an id."""
         namespace, record_id = checked(namespace), checked_id(record_id)
@@ -101,6 +105,7 @@ class PostgresStore:
             row = tier_rows.get(conn, place, record_id)
         return None if row is None else self._whole(namespace, row)
 
+    @of_owner
     def list(
         self, namespace: Namespace, tier: Tier, limit: int = 100, after: Position | None = None
     ) -> Sequence[StoredRecord]:
@@ -118,6 +123,7 @@ class PostgresStore:
             after = rows[-1].position
         return found
 
+    @of_owner
     def outline(
         self, namespace: Namespace, tier: Tier, limit: int = 100, after: Position | None = None
     ) -> Sequence[Outline]:
@@ -128,6 +134,7 @@ class PostgresStore:
         with connection() as conn:
             return tier_rows.outline(conn, place, tier, most, after)
 
+    @of_owner
     def count(self, namespace: Namespace, tier: Tier) -> int:
         """How many records a tier has, from an index."""
         place = namespaces.find(checked(namespace))
@@ -136,10 +143,12 @@ class PostgresStore:
         with connection() as conn:
             return tier_rows.count(conn, place, tier)
 
+    @of_owner
     def delete(self, namespace: Namespace, record_id: str) -> bool:
         """Remove a record with all that hangs on it."""
         return self._remove(checked(namespace), checked_id(record_id), lambda _: True)
 
+    @of_owner
     def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
         """Remove a record that was read, False when that has changed; its row is locked in between."""
         return self._remove(checked(namespace), checked_id(old.id), lambda row: row.equals(old))
@@ -154,6 +163,7 @@ class PostgresStore:
 
         return self._change(namespace, remove)
 
+    @over_all
     def namespaces(self) -> Sequence[Namespace]:
         """Every namespace that has records."""
         with connection() as conn:

@@ -22,6 +22,7 @@ from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.storage.postgres import namespaces, operations, tier_recall
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.storage.settings import Settings, settings
 from isotherm.tasks import produce_brain, produce_interest, producers
 from isotherm.tasks.commands import brain, ingest, interest, memory, ops, servers, tiers
@@ -111,7 +112,7 @@ def _ingest(chosen: Settings) -> None:
 
 
 def _sessions() -> list[Namespace]:
-    with connection() as conn:
+    with system(), connection() as conn:
         return [row.namespace for row in namespaces.listed(conn, tenant=None)]
 
 
@@ -142,7 +143,7 @@ def _ask() -> None:
 
 def _restore_one() -> None:
     _headline("5  A cold record comes back, byte for byte")
-    with connection() as conn:
+    with system(), connection() as conn:
         found = tier_recall.largest_cold(conn, tenant=None)
     if found is None:
         raise RejectedError("no record went cold with a body: the passes moved nothing")
@@ -182,7 +183,7 @@ def _know() -> None:
 
 def _distill() -> None:
     _headline("7  Sessions become interests, and what changed is kept as a contradiction")
-    with connection() as conn:
+    with system(), connection() as conn:
         agents = sorted({row.namespace.agent for row in namespaces.listed(conn, tenant=None)})
     for agent in agents:
         bank = Bank(None, agent)
@@ -196,7 +197,7 @@ def _distill() -> None:
 
 def _account(seconds: float) -> None:
     _headline("8  Every job is accounted for")
-    with connection() as conn:
+    with system(), connection() as conn:
         found, totals = operations.newest(conn, limit=8), operations.counts(conn)
     ops.show_operations(found, totals)
     out.print()

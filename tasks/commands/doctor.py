@@ -17,6 +17,7 @@ from isotherm.storage import erasure_check, health, servers
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import operations, outbox
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import SYSTEM, TENANT, over_all
 from isotherm.storage.postgres.tier_forget import Erasure
 from isotherm.storage.redis import client as redis_client
 from isotherm.storage.settings import Settings, settings
@@ -44,6 +45,7 @@ _STUCK_S = 600.0
 _SKEW_S = 5.0
 # Graphs are compared every quarter of an hour; much later means that beat or the graph's worker is away.
 _DRIFT_LATE = 4
+_ROLES = frozenset({TENANT, SYSTEM})
 _NEEDED = ("btree_gin", "pg_trgm", "vector")
 
 
@@ -91,6 +93,7 @@ def _color(finding: Finding) -> str:
     return "green" if finding.well else "red"
 
 
+@over_all
 def examine(chosen: Settings, *, deep: bool = False) -> list[Finding]:
     """Look at everything once. What cannot be asked because a server is away is left out: the server is the finding."""
     refused = broker.faults(chosen)
@@ -100,8 +103,9 @@ def examine(chosen: Settings, *, deep: bool = False) -> list[Finding]:
         findings.append(Finding("servers", well=True, text="PostgreSQL and Redis answer, fit and are migrated"))
     findings += _processes(chosen)
     try:
+        findings += _row_security(chosen)
         servers.probe(chosen)
-    except TransientError as error:
+    except (TransientError, RejectedError) as error:  # of servers at fault it is told already
         return findings if faults else [*findings, _away(error)]
     storage.open(chosen)
     asked = () if refused else (_broker, _queues)
@@ -137,6 +141,28 @@ def _database() -> Iterator[Finding]:
         yield Finding("database", False, f"{text}; without {', '.join(missing)}", "CREATE EXTENSION as its owner")
     else:
         yield Finding("database", well=True, text=text)
+
+
+def _row_security(chosen: Settings) -> Iterator[Finding]:
+    found = servers.row_security_of(chosen)
+    ill = []
+    if chosen.rls:
+        ill += [f"{role} is missing, or this login may not become it" for role in sorted(_ROLES - found.usable)]
+        ill += [f"tables without a policy: {', '.join(found.bare)}"] if found.bare else []
+        ill += [f"{TENANT} gets around its policies by {', '.join(found.bypassing)}"] if found.bypassing else []
+        ill += [f"tables of nobody known: {', '.join(found.unknown)}"] if found.unknown else []
+    elif found.any and not found.owner:
+        ill.append("it is on in the database, and this login sees no rows")
+    if ill:
+        text = f"{'on' if chosen.rls else 'off'} by ISOTHERM_RLS; {'; '.join(ill)}"
+        yield Finding("row security", False, text, "isotherm migrate brings the database to the setting")
+    elif chosen.rls:
+        yield Finding(
+            "row security", True, f"on: {TENANT} is bound by policies of {counted(len(found.tables), 'table')}"
+        )
+    else:
+        left = ", and policies are left from before, which bind nobody here" if found.any else ""
+        yield Finding("row security", well=True, text=f"off{left}")
 
 
 def _clocks() -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.storage.postgres import tier_list
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import reaching
 from isotherm.tasks import produce_brain, producers
 from isotherm.tasks.commands.inputs import bytes_of
 from isotherm.tasks.commands.output import (
@@ -137,7 +138,7 @@ def _unknown(answered: Answered, agent: str, tenant: str | None) -> list[str]:
 def _record_exists(question: Question, name: str, _agent: str, _tenant: str | None) -> bool:
     namespace = Namespace.of(question.agent or "", question.session, tenant=question.tenant)
     scope = Scope(bank=namespace.bank) if question.session is None else Scope(namespace=namespace)
-    with connection() as conn:
+    with reaching(namespace if question.session is not None else namespace.bank), connection() as conn:
         return tier_list.standing(conn, scope, name) is not None
 
 

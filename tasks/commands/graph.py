@@ -21,6 +21,7 @@ from isotherm.storage.postgres import interest_mirror as mirror_rows
 from isotherm.storage.postgres.brain_drift import Checked
 from isotherm.storage.postgres.interest_mirror import Place
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import over_all
 from isotherm.tasks import produce_brain
 from isotherm.tasks.commands.ingest import progress
 from isotherm.tasks.commands.output import (
@@ -56,6 +57,7 @@ class _Line:
 
 
 @app.command()
+@over_all
 def status(*, as_json: JsonFlag = False) -> None:
     """Show which graph is in use, what waits for it, and when each namespace was last compared."""
     with errors_as_sentences():
@@ -153,6 +155,7 @@ def _rebuilt(place: Checked | Place, bar: _Bar) -> Drift:
     return brain_mirror.rebuild(storage.open().brain.graph, place.namespace_id, place.graph, told=bar)
 
 
+@over_all
 def _each(agent: str | None, tenant: str | None, what: str, action: _Action) -> list[_Line]:
     storage.open(ready())
     helix_client.own_embedded()  # unless the graph worker has it open, which is then said

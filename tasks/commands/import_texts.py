@@ -21,6 +21,7 @@ from isotherm.pipeline.work import StepState
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.tasks import produce_brain, produce_import
 from isotherm.tasks.commands.brain import read_document
 from isotherm.tasks.commands.ingest import progress, somebody_works
@@ -143,7 +144,7 @@ def _follow(done: _Taken, bars: Progress) -> None:
 
 
 def _steps(operation_ids: list[UUID]) -> list[StepRow]:
-    with connection() as conn:
+    with system(), connection() as conn:
         return [row for i in operation_ids for row in operations.steps_of(conn, i)]
 
 

@@ -22,6 +22,7 @@ from isotherm.pipeline.transcript import BadLine, TranscriptLine
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.storage.settings import settings
 from isotherm.tasks import broker, produce_interest, producers
 from isotherm.tasks.commands.inputs import lines
@@ -233,7 +234,7 @@ def wait_for_operations(ids: list[UUID], progress: Progress) -> int:
     idle = 0
     left = len(ids)
     while left:
-        with connection() as conn:
+        with system(), connection() as conn:
             now_left = operations.unfinished(conn, ids)
         idle = 0 if now_left < left else idle + 1
         left = now_left

@@ -27,6 +27,7 @@ from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import namespaces
 from isotherm.storage.postgres.operations import Operation
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.storage.redis.tail import TailRecord
 from isotherm.tasks import producers
 from isotherm.tasks.commands.inputs import text_or_input
@@ -284,7 +285,7 @@ def reconcile(
         if session is not None:
             wanted = [Namespace.of(agent, session, tenant=tenant)]
         else:
-            with connection() as conn:
+            with system(), connection() as conn:
                 wanted = [row.namespace for row in namespaces.listed(conn, tenant=tenant, agent=agent)]
         ended = [wait_for(producers.reconcile(n).operation_id) for n in wanted]
         moved = {

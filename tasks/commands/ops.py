@@ -15,6 +15,7 @@ from isotherm.pipeline.work import OperationState
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.operations import Operation
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import system
 from isotherm.tasks import producers
 from isotherm.tasks.commands.output import (
     JsonFlag,
@@ -54,7 +55,7 @@ def list_operations(
     """List operations, newest first."""
     with errors_as_sentences():
         storage.open(ready())
-        with connection() as conn:
+        with system(), connection() as conn:
             found = operations.newest(
                 conn, states=[s.value for s in states] if states else None, kind=kind, limit=limit
             )
@@ -103,7 +104,7 @@ def show(operation_id: OperationId, *, as_json: JsonFlag = False) -> None:
     with errors_as_sentences():
         wanted = parse_id(operation_id)
         storage.open(ready())
-        with connection() as conn:
+        with system(), connection() as conn:
             found, steps = operations.get(conn, wanted), operations.steps_of(conn, wanted)
         if as_json:
             print_json({**asdict(found), "steps": [asdict(s) for s in steps]})

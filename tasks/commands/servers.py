@@ -25,7 +25,8 @@ def start_servers(chosen: Settings) -> list[str]:
         embedded = servers.embedded(chosen)
         embedded.start()
         lines += embedded.notes
-    lines += [f"migration {m.number:04} {m.name} applied" for m in migrations.migrate(servers.postgres_dsn(chosen))]
+    applied = migrations.migrate(servers.postgres_dsn(chosen), rls=chosen.rls)
+    lines += [f"migration {m.number:04} {m.name} applied" for m in applied]
     return lines
 
 
@@ -112,7 +113,7 @@ def down(*, as_json: JsonFlag = False) -> None:
 def migrate(*, as_json: JsonFlag = False) -> None:
     """Bring the database to this version."""
     with errors_as_sentences():
-        applied = migrations.migrate(servers.postgres_dsn(settings()))
+        applied = migrations.migrate(servers.postgres_dsn(settings()), rls=settings().rls)
         if as_json:
             print_json({"applied": [migration.number for migration in applied]})
             return
@@ -120,3 +121,5 @@ def migrate(*, as_json: JsonFlag = False) -> None:
             out.print(f"applied {migration.number:04} {migration.name}")
         if not applied:
             out.print("the database is at this version already")
+        if settings().rls:
+            out.print("row-level security is on")

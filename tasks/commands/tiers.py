@@ -22,6 +22,7 @@ from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import namespaces, tier_plan, tier_recall
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.reach import reaching, system
 from isotherm.tasks import producers
 from isotherm.tasks.commands.memory import TIER_COLORS, Agent, Session, Tenant, tier_name
 from isotherm.tasks.commands.output import JsonFlag, age, errors_as_sentences, out, print_json, ready, size, span, table
@@ -70,7 +71,7 @@ def _watch(agent: str | None, tenant: str | None, every: float) -> None:
 
 def depth(agent: str | None, tenant: str | None) -> list[dict[str, Any]]:
     """Records and bytes by tier of every namespace of a tenant, or of one of its agents."""
-    with connection() as conn:
+    with system(), connection() as conn:
         listed = {row.place.namespace_id: row for row in namespaces.listed(conn, tenant=tenant, agent=agent)}
         rows = tier_plan.depth(conn, tenant=tenant, agent=agent)
     found: dict[int, dict[str, Any]] = {}
@@ -159,14 +160,14 @@ def plan(
 def _wanted(agent: str, session: str | None, tenant: str | None) -> list[Namespace]:
     if session is not None:
         return [Namespace.of(agent, session, tenant=tenant)]
-    with connection() as conn:
+    with system(), connection() as conn:
         return [row.namespace for row in namespaces.listed(conn, tenant=tenant, agent=agent)]
 
 
 def _planned(namespace: Namespace) -> tuple[list[Move], dict[int, str]]:
     """The moves of a pass, of records that are still there, and the ids of these."""
     moves = producers.plan(namespace).moves
-    with connection() as conn:
+    with reaching(namespace), connection() as conn:
         records = tier_recall.records(conn, [m.key for m in moves], Scope(namespace=namespace), datetime.now(UTC))
     ids = {key: record.id for key, record in records.items()}
     return [move for move in moves if move.key in ids], ids

@@ -58,6 +58,12 @@ BLANK = {
 }
 
 
+@pytest.fixture(scope="module", params=[False, True], ids=["predicates", "and row security"])
+def row_security(request: pytest.FixtureRequest) -> bool:
+    """All of it with and without the second lock."""
+    return bool(request.param)
+
+
 @pytest.fixture(scope="module")
 def filled(kept_storage: Storage) -> Storage:
     """A record, an object with an edge, an interest and a contradiction, all of one agent of one tenant."""

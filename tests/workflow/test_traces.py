@@ -13,6 +13,8 @@ from isotherm.pipeline.tier.records import NewRecord
 from isotherm.tasks import producers
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     import redis
     from harness import Process, Processes
 
@@ -32,6 +34,11 @@ def pace() -> dict[str, str]:
 
 def events(worker: Process) -> list[dict[str, Any]]:
     return [json.loads(line) for line in worker.output().splitlines() if line.startswith("{")]
+
+
+def told(worker: Process, operation_id: UUID) -> dict[str, str]:
+    """What an operation told, by event, and the task that told it."""
+    return {e["event"]: e["task"] for e in events(worker) if e.get("operation_id") == str(operation_id)}
 
 
 def values(client: redis.Redis, key: bytes) -> bytes:
@@ -85,7 +92,6 @@ def test_run_leaves_its_trace_in_the_log_and_no_text_anywhere(
     assert set(leaks(client)) <= {TAIL}
     assert SECRET not in worker.output()
 
-    told = events(worker)
     for operation_id, wanted in zip(
         accepted,
         [
@@ -101,7 +107,9 @@ def test_run_leaves_its_trace_in_the_log_and_no_text_anywhere(
         ],
         strict=True,
     ):
-        mine = [event for event in told if event.get("operation_id") == str(operation_id)]
-        assert {e["event"]: e["task"] for e in mine if e["event"] in wanted} == wanted
+        # What was done is told after it is committed.
+        wait_until(lambda one=operation_id, all_of=wanted: told(worker, one).keys() >= all_of.keys(), what="its events")  # type: ignore[misc]
+        assert {event: task for event, task in told(worker, operation_id).items() if event in wanted} == wanted
+        mine = [event for event in events(worker) if event.get("operation_id") == str(operation_id)]
         assert {e["trace_id"] for e in mine} == {str(producers.operation(operation_id).trace_id)}
         assert all(e["task_id"] and e["root_id"] for e in mine)
