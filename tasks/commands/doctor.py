@@ -106,7 +106,7 @@ def examine(chosen: Settings, *, deep: bool = False) -> list[Finding]:
         findings += _row_security(chosen)
         servers.probe(chosen)
         storage.open(chosen)
-    except (TransientError, RejectedError) as error:
+    except (TransientError, RejectedError) as error:  # of servers at fault it is told already
         return findings if faults else [*findings, _away(error)]
     asked = () if refused else (_broker, _queues)
     for part in (_database, _clocks, *asked, _work, _graphs, *((_objects, _stamps) if deep else ())):
