@@ -75,10 +75,14 @@ class Watch:
             self.oldest_s.append(llm[0].oldest_s if llm else 0.0)
 
     def grown(self) -> dict[int, tuple[int, int]]:
-        """Processes whose peak of the second half is more than noise above that of the first: both peaks in bytes."""
+        """Processes whose peak of the second half is more than noise above that of the first: both peaks in bytes.
+
+        One that took the place of another, as after 10,000 tasks, is held against the largest of the first half.
+        """
         middle = len(self.resident) // 2
         first, second = self.resident[:middle], self.resident[middle:]
-        peaks = {pid: (_peak(first, pid), _peak(second, pid)) for pid in self.resident[-1]}
+        largest = max((size for sample in first for size in sample.values()), default=0)
+        peaks = {pid: (_peak(first, pid) or largest, _peak(second, pid)) for pid in self.resident[-1]}
         return {pid: (a, b) for pid, (a, b) in peaks.items() if b > a * _GROWTH + _GROWTH_BYTES}
 
 
