@@ -135,9 +135,9 @@ _LARGE: dict[Bank, float] = {}
 _LARGE_S = 60.0
 
 
-def is_large(bank: Bank | None) -> bool:
+def is_large(bank: Bank) -> bool:
     """Whether a bank was seen to be large within the last minute."""
-    return bank is not None and time.monotonic() - _LARGE.get(bank, -_LARGE_S) < _LARGE_S
+    return time.monotonic() - _LARGE.get(bank, -_LARGE_S) < _LARGE_S
 
 
 def keep_large(bank: Bank) -> None:

@@ -201,10 +201,12 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
     parts |= {"cold": cold_words.having(scope, "q.term")}
     parts["forms"] = "\n    UNION ALL".join(forms).format(**parts)
     branches = [_NEWEST, _UNSPLIT, *([_OF_TIME] if "from" in values else [])]
-    is_large = _is_whole_bank(scope) and namespaces.is_large(scope.bank)
+    bank = scope.bank if _is_whole_bank(scope) else None
+    is_large = bank is not None and namespaces.is_large(bank)
     if values["terms"]:
-        sizes = [] if is_large else [_SIZE_OF_BANK if _is_whole_bank(scope) else _SIZE_OF_NAMESPACES]
-        branches += [*sizes, _WORDS]
+        if not is_large:
+            branches.append(_SIZE_OF_NAMESPACES if bank is None else _SIZE_OF_BANK)
+        branches.append(_WORDS)
     if near is not None:
         branches.append(_NEAR.format(leg=near.leg(searched=False)))
     sql = "\nUNION ALL".join(branches).format(**parts)
@@ -219,8 +221,8 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
             size = int(keys[0])
         else:
             found.legs[leg] = keys.tolist()
-    if scope.bank is not None and _is_whole_bank(scope) and size >= COUNTED:
-        namespaces.keep_large(scope.bank)
+    if bank is not None and size >= COUNTED:
+        namespaces.keep_large(bank)
     found.weights = {term: rarity_weight(len(keys), size) for term, keys in found.postings.items()}
     return found
 
@@ -257,16 +259,14 @@ def _heaviest(proposed: _Proposed, quota: int) -> list[int]:
     lists = list(proposed.postings.values())
     if not any(map(len, lists)):
         return []
-    weights = np.repeat([proposed.weights[term] for term in proposed.postings], list(map(len, lists)))
+    weights = np.repeat([proposed.weights[term] for term in proposed.postings], [len(keys) for keys in lists])
     keys = np.concatenate(lists)
-    order = keys.argsort(kind="stable")
+    order = np.argsort(keys, kind="stable")
     keys, weights = keys[order], weights[order]
-    starts = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))[::-1]
-    sums, keys = np.add.reduceat(weights, starts[::-1])[::-1], keys[starts]
-    if len(sums) > quota:
-        best = np.flatnonzero(sums >= np.partition(sums, -quota)[-quota])
-        sums, keys = sums[best], keys[best]
-    found: list[int] = keys[np.argsort(-sums, kind="stable")[:quota]].tolist()
+    starts = np.flatnonzero(np.diff(keys, prepend=keys[0] - 1))
+    sums = np.bincount(np.repeat(np.arange(len(starts)), np.diff(starts, append=len(keys))), weights)
+    order = np.argsort(-sums[::-1], kind="stable")[:quota]
+    found: list[int] = keys[starts][::-1][order].tolist()
     return found
 
 
