@@ -65,7 +65,7 @@ class RetrievalSet:
     measures: Mapping[str, Measure]
     vectors: Mapping[str, Vectors] = field(default_factory=dict)
     floors: Mapping[str, float] = field(default_factory=dict)
-    better: float = 0.98
+    better: float = 1.0
 
 
 def recall(k: int) -> Measure:
