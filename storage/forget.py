@@ -29,7 +29,7 @@ from isotherm.storage.postgres import (
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, maintaining
-from isotherm.storage.postgres.reach import system
+from isotherm.storage.postgres.reach import over_all
 from isotherm.storage.postgres.steps import NewStep
 from isotherm.storage.postgres.tier_forget import Erasure
 
@@ -88,6 +88,7 @@ class Erased:
     messages: tuple[Message, ...] = ()
 
 
+@over_all
 def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     """Erase what is left of a scope, at most so many batches of it; each is a transaction of its own.
 
@@ -104,7 +105,7 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     if erasure.level is Level.INTERESTS:
         _bring_interests(opened, erasure)
         return Erased(done=True)
-    with system(), connection() as conn:
+    with connection() as conn:
         if running := tier_forget.running_outside(conn, erasure):
             raise TransientError(f"{running} steps of what is forgotten still run")
     if erasure.level is Level.OBJECTS:
@@ -113,10 +114,10 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
     for some in (_operations, _records, _objects):
         if not budget.spend(lambda some=some: some(opened, erasure)):  # type: ignore[misc]  # mypy cannot infer a lambda's default
             return Erased(done=False)
-    with system(), connection() as conn:
+    with connection() as conn:
         tier_forget.statistics(conn, erasure)
     mirrors = _clear_graphs(opened, erasure)
-    with system(), connection() as conn:
+    with connection() as conn:
         messages = tuple(tier_forget_interest.of_scope(conn, erasure, opened.patience))
     _bring_interests(opened, erasure)
     _blobs(opened)
@@ -130,7 +131,7 @@ def erase_some(opened: Storage, operation_id: UUID, batches: int) -> Erased:
 
 def _late_steps(opened: Storage, erasure: Erasure) -> tuple[Message, ...]:
     """Take records out of steps that were written since: a pass plans from a snapshot, and locks no record meanwhile."""
-    with system(), connection() as conn:
+    with connection() as conn:
         scrubbed, messages = tier_forget_ledgers.scrub(
             conn, erasure.namespace_ids, erasure.bank_ids, erasure.record_keys, opened.patience
         )
@@ -155,12 +156,12 @@ class _Budget:
 
 
 def _operations(_: Storage, erasure: Erasure) -> int:
-    with system(), connection() as conn:
+    with connection() as conn:
         return tier_forget.operations(conn, erasure, _BATCH)
 
 
 def _records(opened: Storage, erasure: Erasure) -> int:
-    with system(), connection() as conn:
+    with connection() as conn:
         keys = tier_forget.lock_records(conn, erasure, _BATCH)
         counts = tier_forget.delete_records(conn, keys)
         # Those that run again are announced by their messages in the outbox.
@@ -174,12 +175,12 @@ def _blobs(opened: Storage) -> None:
     """Remove the objects of bodies that are gone; one whose upload has not ended keeps the erasure waiting for it."""
     grace = opened.settings.task_time_limit + _UPLOAD_ENDED
     while True:
-        with system(), connection() as conn:
+        with connection() as conn:
             cold_blobs.condemn(conn, grace=grace, limit=_BATCH)
-        with system(), connection() as conn:
+        with connection() as conn:
             dead = cold_blobs.dead(conn, _BATCH)
         gone = cold.collect(opened.blobs, dead)
-        with system(), connection() as conn:
+        with connection() as conn:
             cold_blobs.remove(conn, gone)
         if len(dead) < _BATCH:
             return
@@ -192,12 +193,12 @@ def _bring_interests(opened: Storage, erasure: Erasure) -> None:
 
 
 def _objects(_: Storage, erasure: Erasure) -> int:
-    with system(), connection() as conn:
+    with connection() as conn:
         return tier_forget.objects(conn, erasure, _BATCH)
 
 
 def _names(_: Storage, erasure: Erasure) -> int:
-    with system(), connection() as conn:
+    with connection() as conn:
         return tier_forget.names(conn, erasure, _BATCH)
 
 
@@ -207,7 +208,7 @@ def _clear_graphs(opened: Storage, erasure: Erasure) -> list[Mirror]:
         return []
     for graph in erasure.graphs:
         opened.brain.graph.clear(graph)
-    with system(), connection() as conn:
+    with connection() as conn:
         alive = erasure_check.alive(conn, erasure)
         again = [namespace for graph, namespace in alive.items() if graph in set(erasure.graphs)]
         return [mirror for namespace in again if (mirror := _mirror(conn, namespace)) is not None]
@@ -218,7 +219,7 @@ def _discard(opened: Storage, erasure: Erasure) -> list[Mirror]:
     edges = [EdgeKey(UUID(source), UUID(target), label) for source, target, label in erasure.edges]
     for graph in erasure.graphs:
         opened.brain.graph.discard(graph, erasure.objects, edges)
-    with system(), connection() as conn:
+    with connection() as conn:
         ids, keys = forget_objects.alive(conn, erasure.namespace_ids, erasure.objects)
     if not ids:
         return []
@@ -243,6 +244,7 @@ def _chunks(items: Sequence[Any]) -> list[list[Any]]:
     return [list(items[at : at + _BATCH]) for at in range(0, len(items), _BATCH)]
 
 
+@over_all
 def verify_forgotten(opened: Storage, operation_id: UUID) -> dict[str, int]:
     """Look everywhere for what an erasure was to erase; returns what is left, by where, and nothing when all is gone.
 
@@ -267,6 +269,7 @@ def rewrite_files(opened: Storage) -> Rewritten:
     return Rewritten(tables, statistics=statistics, log=log)
 
 
+@over_all
 def receipt(opened: Storage, operation_id: UUID) -> Receipt:
     """The receipt of an erasure, with a look at what is left now. Raises: as `verify_forgotten`."""
     left = verify_forgotten(opened, operation_id)
@@ -284,7 +287,7 @@ def receipt(opened: Storage, operation_id: UUID) -> Receipt:
 
 
 def _of(operation_id: UUID) -> Erasure:
-    with system(), connection() as conn:
+    with connection() as conn:
         found = tier_forget.get(conn, operation_id)
     if found is None:
         raise RejectedError(f"no erasure {operation_id}")
