@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
@@ -37,9 +36,10 @@ from isotherm.storage.postgres.pool import Connection, connection, reading, stat
 from isotherm.storage.postgres.reach import of_operation, of_owner, reaching
 from isotherm.storage.postgres.tier_vectors import Near
 from isotherm.storage.postgres.tier_write import Patience, Placed, Remembered
-from isotherm.storage.redis.tail import MOST, Concluded, Tail, TailRecord
+from isotherm.storage.redis.announcements import Announced, Announcements
+from isotherm.storage.redis.tail import MOST, Tail, TailRecord
 from isotherm.storage.redis.touches import Touches
-from isotherm.storage.tier_concluded import concluded
+from isotherm.storage.tier_concluded import added
 from isotherm.storage.tier_graph import Walk, walked
 from isotherm.storage.tier_seen import Seen
 from isotherm.storage.tier_seen import newest_first as put_newest_first
@@ -63,13 +63,14 @@ T = TypeVar("T")
 class Stored:
     """A write that is committed.
 
-    Args: done: its outcome; messages: to publish; tails: what `TierMemory.conclude` brings the hot tails up to date with.
-    Until it has, readers of those tails ask the database.
+    Args: done: its outcome; messages: to publish; announced, rows: what `TierMemory.conclude` brings the hot tails up to
+    date with. Until it has, readers of those tails ask the database.
     """
 
     done: Remembered
     messages: list[Message]
-    tails: Callable[[], list[Concluded]]
+    announced: Announced
+    rows: Sequence[Placed]
 
 
 def _no_embedder() -> None:
@@ -109,6 +110,7 @@ class TierMemory:
         dates: DateReader | None = None,
     ) -> None:
         self._tail = tail
+        self._announcements = Announcements(tail)
         self._blobs = blobs
         self._touches = touches
         self._patience = patience
@@ -126,31 +128,31 @@ class TierMemory:
         Raises: RejectedError when the key was used with another body, or the embedder's settings are incomplete;
         TransientError when PostgreSQL cannot be reached.
         """
-        announced = self._announcing({p.place.namespace_id for p in rows})
-        generations: dict[int, str | None] = {}
+        announcing = self._announcements.begin({p.place.namespace_id for p in rows})
+        announced = Announced()
         messages: list[Message] = []
         try:
             try:
                 embed = self._embedder() is not None
                 written = tier_write.columns(rows)
             finally:
-                generations = announced()
-            untold = sorted(ns for ns, generation in generations.items() if generation is None)
+                announced = announcing()
+            untold = announced.untold
             # One statement needs no transaction around it, and so two round trips less.
             with connection() if untold or also else statement() as conn:
                 done = tier_write.remember(conn, new, written, self._patience, sent, embed=embed)
                 if done.new and untold:
-                    messages.append(refresh_tails(conn, new.trace_id, untold, delay=self._patience.grace))
+                    messages.append(refresh_tails(conn, new.trace_id, [*untold], delay=self._patience.grace))
                 if done.new and also:
                     messages += also(conn)
         except BaseException:
-            self._end(concluded(generations, None, rows))
+            self._announcements.end([(announced, {})])
             raise
-        return Stored(done, [*done.messages, *messages], partial(concluded, generations, done, rows))
+        return Stored(done, [*done.messages, *messages], announced, rows)
 
     def conclude(self, writes: Sequence[Stored]) -> None:
         """Bring the hot tails up to date with writes, in their order and in one round trip."""
-        self._end([end for write in writes for end in write.tails()])
+        self._announcements.end([(w.announced, added(w.announced.namespace_ids, w.done, w.rows)) for w in writes])
 
     def change(
         self, namespace_ids: Sequence[int], trace_id: UUID, write: Callable[[Connection], tuple[T, list[Message]]]
@@ -160,15 +162,15 @@ class TierMemory:
         Args: write: in the transaction; returns its outcome and messages. Returns: both, to publish after.
         Raises: what `write` raises; TransientError when PostgreSQL cannot be reached.
         """
-        generations = self._announce(set(namespace_ids))
-        untold = sorted(ns for ns, generation in generations.items() if generation is None)
+        announced = self._announcements.begin(set(namespace_ids), alone=True)()
+        untold = announced.untold
         try:
             with connection() as conn:
                 done, messages = write(conn)
                 if untold:
-                    messages = [*messages, refresh_tails(conn, trace_id, untold, delay=self._patience.grace)]
+                    messages = [*messages, refresh_tails(conn, trace_id, [*untold], delay=self._patience.grace)]
         finally:
-            self._end(concluded(generations, None, ()))
+            self._announcements.end([(announced, {})])
         return done, messages
 
     @of_owner
@@ -364,28 +366,3 @@ class TierMemory:
             return ()
 
         return failed
-
-    def _announce(self, namespace_ids: set[int]) -> dict[int, str | None]:
-        return self._announcing(namespace_ids)()
-
-    def _announcing(self, namespace_ids: set[int]) -> Callable[[], dict[int, str | None]]:
-        """Announce a write to the tails; what it returns has to be called, and gives None where Redis could not be told."""
-        ordered = sorted(namespace_ids)
-        untold: dict[int, str | None] = dict.fromkeys(ordered)
-        try:
-            answers = self._tail.announce(ordered)
-        except UnavailableError:
-            return lambda: untold
-
-        def generations() -> dict[int, str | None]:
-            try:
-                return dict(zip(ordered, answers(), strict=True))
-            except UnavailableError:
-                return untold
-
-        return generations
-
-    def _end(self, writes: Sequence[Concluded]) -> None:
-        # Where Redis is away, the raised generation keeps readers off the tail.
-        with suppress(UnavailableError):
-            self._tail.conclude(writes)

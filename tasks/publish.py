@@ -154,7 +154,7 @@ def _work() -> None:
     last = 0.0
     while True:
         taken = [jobs.get()]
-        if time.monotonic() - last < _BUSY_S:
+        if time.monotonic() - last < _BUSY_S and jobs.qsize() < _TOGETHER:
             _State.hurry.wait(_LINGER_S)
         _State.hurry.clear()
         last = time.monotonic()

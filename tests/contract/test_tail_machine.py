@@ -8,7 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
+from isotherm.storage.redis import announcements as announcements_module
 from isotherm.storage.redis import tail as tail_module
+from isotherm.storage.redis.announcements import Announced, Announcements
 from isotherm.storage.redis.tail import Tail, TailRecord
 
 if TYPE_CHECKING:
@@ -34,27 +36,32 @@ class TailMachine(RuleBasedStateMachine):
         self.store.flushall()
         self.tail = Tail(self.store, prefix="test", ttl=timedelta(seconds=60))
         self.committed: dict[str, TailRecord] = {}
-        self.raised: list[str] = []
-        self.done: list[tuple[str, list[TailRecord] | None]] = []
+        # Two processes; writes of one share announcements.
+        self.writers = [Announcements(self.tail), Announcements(self.tail)]
+        self.raised: list[tuple[Announcements, Announced]] = []
+        self.done: list[tuple[Announcements, Announced, list[TailRecord] | None]] = []
         self.readers: list[tuple[str, list[TailRecord] | None]] = []
-        # Writers whose announcement a flush has erased: until they conclude, a tail may miss their records.
-        self.unannounced: set[str] = set()
+        # Announcements that a flush has erased: until they conclude, a tail may miss records of their writers.
+        self.unannounced: set[int] = set()
 
     def newest(self, limit: int) -> list[TailRecord]:
         return sorted(self.committed.values(), key=lambda r: (r.created_at, r.id.encode()))[-limit:]
 
-    def ended(self, generation: str) -> None:
-        self.unannounced.discard(generation)
+    def ended(self, writer: Announcements, announced: Announced, copies: list[TailRecord] | None) -> None:
+        writer.end([(announced, {} if copies is None else {NS: copies})])
+        self.unannounced -= {id(shared) for shared in announced.opened if not shared.writes}
 
     @precondition(lambda self: len(self.raised) + len(self.done) < 4)
-    @rule()
-    def announce(self) -> None:
-        self.raised.append(self.tail.raise_generation(NS))
+    @rule(who=st.integers(0, 1), alone=st.booleans(), late=st.booleans())
+    def announce(self, who: int, *, alone: bool, late: bool) -> None:
+        writer = self.writers[who]
+        announcements_module._JOINED_S = -1.0 if late else 60.0
+        self.raised.append((writer, writer.begin([NS], alone=alone)()))
 
     @precondition(lambda self: self.raised)
     @rule(which=WHICH, given=NEW)
     def commit(self, which: int, given: list[tuple[str, datetime, int]]) -> None:
-        generation = self.raised.pop(which % len(self.raised))
+        writer, announced = self.raised.pop(which % len(self.raised))
         records = [
             TailRecord(i, len(i), None, at + timedelta(microseconds=us), "text", {"n": us}) for i, at, us in given
         ]
@@ -62,24 +69,17 @@ class TailMachine(RuleBasedStateMachine):
         for one in records:
             known = self.committed.get(one.id)
             self.committed[one.id] = one if known is None else one._replace(created_at=known.created_at)
-        self.done.append((generation, records if new else None))
+        self.done.append((writer, announced, records if new else None))
 
     @precondition(lambda self: self.raised)
     @rule(which=WHICH)
     def fail(self, which: int) -> None:
-        generation = self.raised.pop(which % len(self.raised))
-        self.tail.drop(NS, generation)
-        self.ended(generation)
+        self.ended(*self.raised.pop(which % len(self.raised)), None)
 
     @precondition(lambda self: self.done)
     @rule(which=WHICH)
     def conclude(self, which: int) -> None:
-        generation, records = self.done.pop(which % len(self.done))
-        if records is None:
-            self.tail.drop(NS, generation)
-        else:
-            self.tail.append(NS, generation, records)
-        self.ended(generation)
+        self.ended(*self.done.pop(which % len(self.done)))
 
     @rule(limit=st.integers(1, MOST))
     def read(self, limit: int) -> None:
@@ -111,7 +111,8 @@ class TailMachine(RuleBasedStateMachine):
     def flush(self, sure: int) -> None:
         if sure == 0:  # a rare thing
             self.store.flushall()
-            self.unannounced = {*self.raised, *(generation for generation, _ in self.done)}
+            open_ones = [announced for _, announced in self.raised] + [announced for _, announced, _ in self.done]
+            self.unannounced = {id(shared) for announced in open_ones for shared in announced.opened}
 
     def teardown(self) -> None:
         """Once every writer has come to its end, the next two reads agree with the database."""
@@ -130,6 +131,7 @@ def test_a_read_that_hits_equals_the_newest_committed_records(
     store: redis.Redis, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail_module, "MOST", MOST)
+    monkeypatch.setattr(announcements_module, "_JOINED_S", 60.0)  # and back at the end
     real = "server" in request.node.name
     machine: Any = type("Machine", (TailMachine,), {"store": store})
     run_state_machine_as_test(

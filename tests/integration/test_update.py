@@ -12,12 +12,13 @@ import pytest
 from inprocess import drive, run_pass
 from tiering import LONG, NS, archive, policy, store, tiers
 
-from isotherm.pipeline.errors import RejectedError, TransientError, VersionConflictError
+from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError, VersionConflictError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.postgres.tier_edit import Edited
+from isotherm.storage.redis.tail import Tail
 from isotherm.tasks import producers
 from isotherm.tasks import tier as stages
 
@@ -197,7 +198,11 @@ def test_redis_that_is_away_delays_no_update_and_the_tail_is_told_by_a_message(
 ) -> None:
     store(("a", timedelta(hours=1)))
     assert memory.tier.tail(NS)
-    monkeypatch.setattr(memory.tier, "_announce", dict.fromkeys)
+
+    def away(_self: Tail, _namespace_ids: object) -> None:
+        raise UnavailableError("away")
+
+    monkeypatch.setattr(Tail, "announce", away)
     producers.update(NS, "a", content="told later")
     assert fetch_all("SELECT builder FROM outbox WHERE builder = 'tail_refresh'") == [("tail_refresh",)]
 
