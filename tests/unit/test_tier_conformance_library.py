@@ -170,6 +170,7 @@ def test_tier_t47_a_store_in_memory_keeps_lists_counts_and_deletes() -> None:
 
 @pytest.mark.parametrize("record_id", ["", " ", "a\nb"])
 def test_tier_t48_an_id_that_cannot_be_one_is_refused(record_id: str) -> None:
+    """Replaced: the original said "not found" of a record that was to be written; the caller is told which part is wrong."""
     with pytest.raises(RejectedError, match="id"):
         MemoryStore().put(NS, row(record_id))
 
