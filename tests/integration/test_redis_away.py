@@ -79,6 +79,7 @@ def test_recall_without_redis_answers_and_says_what_is_missing(away: Storage) ->
 
 def test_tier_t61_a_broker_that_takes_nothing_fails_no_call(away: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass that cannot be queued was a warning of the run; so it is here, and the message waits in the outbox besides."""
+    assert away
 
     def refused(*_: Any, **__: Any) -> None:
         raise OperationalError("nobody listens")
