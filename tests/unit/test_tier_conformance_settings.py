@@ -109,10 +109,20 @@ def test_tier_t57_a_memory_without_an_owner_is_refused() -> None:
 
 
 def test_tier_t58_written_settings_read_the_same() -> None:
-    raw = {"hot_capacity": 10, "hot_ttl": "1h", "recall_budget": {"total": 5, "hot": 2}, "cold_ttl": "0"}
+    budget = {"total": 5, "hot": 2}
+    raw = {
+        "hot_capacity": 10,
+        "hot_ttl": "1h",
+        "warm_ttl": "24h",
+        "demote_idle": "30m",
+        "recall_budget": budget,
+        "cold_ttl": 0,
+    }
     chosen = Settings.parse(raw)
     written = chosen.to_mapping()
-    assert written == {**raw, "hot_ttl": "1h0m0s", "cold_ttl": "0s"}
+    assert written == {
+        **raw, "hot_ttl": "1h0m0s", "warm_ttl": "24h0m0s", "demote_idle": "30m0s", "cold_ttl": "0s"
+    }  # fmt: skip
     assert Settings.parse(written) == chosen
     assert Settings.parse(written).policy().hot_ttl == HOUR
 
