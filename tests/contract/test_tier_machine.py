@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -23,12 +23,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from managing import Summaries
-from tier_model import Kept, edits, news
+from tier_model import VERBS, Call, Kept, Left, edits, may_fall, news
 from tier_stores import KINDS, NS, T0, Opened
 
 from isotherm.pipeline.errors import NotFoundError, VersionConflictError
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.manager import Manager
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Tier
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from isotherm.pipeline.tier.answers import Recall
+    from isotherm.pipeline.tier.edits import RecordEdit
     from isotherm.pipeline.tier.store import Store, StoredRecord
 
 HOUR = timedelta(hours=1)
@@ -53,17 +53,7 @@ TEXTS = st.sampled_from(["kelp", "kelp forest", "eelgrass", "kelp " * 30, "eelgr
 QUERIES = st.sampled_from(["kelp", "eelgrass meadow", "harbor", ""])
 STEPS = st.sampled_from([timedelta(seconds=1), HOUR, 25 * HOUR, 8 * 24 * HOUR, 31 * 24 * HOUR])
 WHO = st.integers(0, 1)
-CALLS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["remember", "update", "recall", "pin", "unpin", "forget", "restore", "reconcile", "reconcile"]
-        ),
-        IDS,
-        TEXTS,
-    ),
-    min_size=2,
-    max_size=5,
-)
+CALLS = st.lists(st.tuples(VERBS, IDS, TEXTS), min_size=2, max_size=5)
 ELSEWHERE = Namespace.of("atlas:s1", None, tenant="another")
 
 
@@ -90,25 +80,6 @@ class Yielding:
         return found
 
 
-class Call(NamedTuple):
-    """One of several calls at once; what it writes tells it from all others."""
-
-    number: int
-    verb: str
-    id: str
-    text: str
-
-    @property
-    def edit(self) -> RecordEdit:
-        importance = self.number / 8
-        return RecordEdit(self.text, "user", importance, (f"by {self.number}",), {"n": self.number})
-
-    @property
-    def new(self) -> NewRecord:
-        edit = self.edit
-        return NewRecord(self.id, self.text, T0, edit.role, edit.importance, edit.categories or (), edit.metadata or {})
-
-
 class TierMachine(RuleBasedStateMachine):
     """Two managers share one store, as two processes would; the model holds all of a record that no move may touch."""
 
@@ -123,7 +94,7 @@ class TierMachine(RuleBasedStateMachine):
         # Accesses that each manager has counted and not added yet.
         self.waiting: list[Counter[str]] = [Counter(), Counter()]
 
-    @initialize(policy=st.sampled_from(POLICIES), first=st.lists(news(IDS, TEXTS, T0, *Tier), min_size=3, max_size=6))
+    @initialize(policy=st.sampled_from(POLICIES), first=st.lists(news(IDS, TEXTS, *Tier), min_size=3, max_size=6))
     def begin(self, policy: Policy, first: list[NewRecord]) -> None:
         self.policy = policy if self.several else Policy.single_level()
         self.index = Summaries()
@@ -139,7 +110,7 @@ class TierMachine(RuleBasedStateMachine):
     def manager(self) -> Manager:
         return self.managers[0]
 
-    @rule(given=st.lists(news(IDS, TEXTS, T0, *Tier), min_size=1, max_size=4), who=WHO)
+    @rule(given=st.lists(news(IDS, TEXTS, *Tier), min_size=1, max_size=4), who=WHO)
     def remembers(self, given: list[NewRecord], who: int) -> None:
         for new in given:
             now = replace(new, created_at=self.now)
@@ -302,7 +273,7 @@ class TierMachine(RuleBasedStateMachine):
         manager = self.managers[call.number % 2]
         with suppress(NotFoundError):
             if call.verb == "remember":
-                manager.remember(NS, replace(call.new, created_at=self.now))
+                manager.remember(NS, call.new(self.now))
             elif call.verb == "recall":
                 answer = manager.recall(NS, call.text, touch=TouchMode.NOW)
                 assert answer.degraded == ()
@@ -319,43 +290,14 @@ class TierMachine(RuleBasedStateMachine):
 
     def agree_after(self, calls: list[Call], tiers: dict[str, Tier], hits: Counter[str]) -> None:
         """Check what the calls may have left of each record, then take it for the model."""
-        passes = sum(call.verb == "reconcile" for call in calls)
         for record_id in {*self.model, *(call.id for call in calls)}:
+            row, before = self.store.get(NS, record_id), self.model.pop(record_id, None)
+            found = None if row is None else Kept.of(row)
+            falls = self.policy.evicts and may_fall(before, tiers.get(record_id, Tier.HOT), calls, record_id)
             mine = [call for call in calls if call.id == record_id]
-            verbs = {call.verb for call in mine}
-            before, found = self.model.pop(record_id, None), self.store.get(NS, record_id)
-            # Evicted: each pass takes a record one step down, and a pinned one none.
-            may_stay = before is None or not before.pinned or "unpin" in verbs
-            falls = self.policy.evicts and may_stay and passes >= tiers.get(record_id, Tier.HOT).rank
-            if found is None:
-                assert falls or "forget" in verbs or (before is None and "remember" not in verbs)
-                continue
-            self.check_left(Kept.of(found), before, mine, hits[record_id], anew="forget" in verbs or falls)
-            self.model[record_id] = Kept.of(found)
-
-    def check_left(self, found: Kept, before: Kept | None, mine: list[Call], hits: int, *, anew: bool) -> None:
-        """A record that is there: no call undid another one, and each that must have had an effect has had it.
-
-        Args: anew: whether it may have been removed and remembered again meanwhile.
-        """
-        verbs = {call.verb for call in mine}
-        writes = [call.edit for call in mine if call.verb in {"remember", "update"}]
-        known = Kept.first(NewRecord("new", "", self.now)) if before is None else before
-        given = [known.edited(edit) for edit in writes]
-        allowed = given if given and not anew and before is not None else [*given, *([before] if before else [])]
-        # What one call writes is there whole or not at all.
-        assert told(found) in [told(one) for one in allowed]
-        if before is None:
-            assert "remember" in verbs
-            assert (found.created_at, found.access_count <= hits) == (self.now, True)
-        elif anew:
-            assert found.created_at in {before.created_at, self.now}
-            assert found.access_count <= before.access_count + hits
-        else:
-            assert found.created_at == before.created_at
-            assert found.access_count == before.access_count + hits
-        if before is not None and not anew and not {"pin", "unpin"} <= verbs:
-            assert found.pinned == ("pin" in verbs or (before.pinned and "unpin" not in verbs))
+            Left(before, found, mine, hits[record_id], falls, self.now).check()
+            if found is not None:
+                self.model[record_id] = found
 
     def known(self, record_id: str, call: Callable[[], Any]) -> bool:
         if record_id in self.model:
@@ -422,11 +364,6 @@ def hits_of(query: str, touch: TouchMode, answer: Recall) -> list[str]:
     if touch is TouchMode.OFF or not query.strip():
         return []
     return [item.record.id for item in answer.items if item.score.is_relevant or "summary" in item.legs]
-
-
-def told(kept: Kept) -> tuple[Any, ...]:
-    """What one call writes at once."""
-    return kept.content, kept.role, kept.importance, kept.categories, kept.metadata
 
 
 @pytest.mark.parametrize("kind", KINDS)
