@@ -119,6 +119,11 @@ class TierMachine(RuleBasedStateMachine):
             self.model[new.id] = Kept.first(now) if known is None else known.again(now)
             self.check_never_below_warm(new.id)
 
+    @rule(new=news(IDS, TEXTS, *Tier), who=WHO)
+    def remembers_the_same(self, new: NewRecord, who: int) -> None:
+        if new.id in self.model:
+            self.remembers([replace(new, content=self.model[new.id].content)], who)
+
     def check_never_below_warm(self, record_id: str) -> None:
         if self.several and self.model[record_id].pinned:
             assert self.manager.get(NS, record_id).tier is not Tier.COLD
