@@ -91,8 +91,13 @@ def news(ids: st.SearchStrategy[str], texts: st.SearchStrategy[str], *tiers: Tie
         categories=CATEGORIES,
         metadata=METADATA,
         tier=st.sampled_from(tiers),
-        pinned=st.booleans(),
+        pinned=st.sampled_from([False, False, False, True]),
     )
+
+
+def one_of_each(ids: Sequence[str], texts: st.SearchStrategy[str], *tiers: Tier) -> st.SearchStrategy[list[NewRecord]]:
+    """A record under each id, so that every tier is soon full."""
+    return st.tuples(*(news(st.just(record_id), texts, *tiers) for record_id in ids)).map(list)
 
 
 def edits(texts: st.SearchStrategy[str]) -> st.SearchStrategy[RecordEdit]:

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from managing import Summaries
-from tier_model import VERBS, Call, Kept, Left, edits, may_fall, news
+from tier_model import VERBS, Call, Kept, Left, edits, may_fall, news, one_of_each
 from tier_stores import KINDS, NS, T0, Opened
 
 from isotherm.pipeline.errors import NotFoundError, VersionConflictError
@@ -45,10 +45,11 @@ if TYPE_CHECKING:
 HOUR = timedelta(hours=1)
 # Small enough that every limit is met; one keeps everything, the other evicts.
 POLICIES = [
-    Policy(hot_capacity=2, warm_capacity=2, promote_access=2, cooldown=HOUR, hot_ttl=24 * HOUR),
-    Policy(hot_capacity=1, warm_capacity=2, cold_capacity=2, promote_access=2, cooldown=HOUR, cold_ttl=60 * 24 * HOUR),
+    Policy(hot_capacity=1, warm_capacity=1, promote_access=2, cooldown=HOUR, hot_ttl=24 * HOUR),
+    Policy(hot_capacity=1, warm_capacity=1, cold_capacity=1, promote_access=1, cooldown=HOUR, cold_ttl=60 * 24 * HOUR),
 ]
-IDS = st.sampled_from(["a", "a:b", "a_b", "é", "e"])
+NAMES = ["a", "a:b", "a_b", "é", "e"]
+IDS = st.sampled_from(NAMES)
 TEXTS = st.sampled_from(["kelp", "kelp forest", "eelgrass", "kelp " * 30, "eelgrass " * 20, "\U0001f30a"])
 QUERIES = st.sampled_from(["kelp", "eelgrass meadow", "harbor", ""])
 STEPS = st.sampled_from([timedelta(seconds=1), HOUR, 25 * HOUR, 8 * 24 * HOUR, 31 * 24 * HOUR])
@@ -94,7 +95,7 @@ class TierMachine(RuleBasedStateMachine):
         # Accesses that each manager has counted and not added yet.
         self.waiting: list[Counter[str]] = [Counter(), Counter()]
 
-    @initialize(policy=st.sampled_from(POLICIES), first=st.lists(news(IDS, TEXTS, *Tier), min_size=3, max_size=6))
+    @initialize(policy=st.sampled_from(POLICIES), first=one_of_each(NAMES, TEXTS, *Tier))
     def begin(self, policy: Policy, first: list[NewRecord]) -> None:
         self.policy = policy if self.several else Policy.single_level()
         self.index = Summaries()
@@ -152,13 +153,9 @@ class TierMachine(RuleBasedStateMachine):
         if self.known(record_id, lambda: self.managers[who].restore(NS, record_id)):
             assert self.manager.get(NS, record_id).tier is not Tier.COLD
 
-    @rule(ids=st.sets(IDS, min_size=1, max_size=2), who=WHO)
-    def forgets(self, ids: set[str], who: int) -> None:
-        self.gone(who, sorted(ids))
-
-    @rule(who=WHO)
-    def forgets_all(self, who: int) -> None:
-        self.gone(who, None)
+    @rule(ids=st.sets(IDS, min_size=1, max_size=2), everything=st.integers(0, 7), who=WHO)
+    def forgets(self, ids: set[str], everything: int, who: int) -> None:
+        self.gone(who, sorted(ids) if everything else None)
 
     def gone(self, who: int, ids: list[str] | None) -> None:
         receipt = self.managers[who].forget(NS, ids)

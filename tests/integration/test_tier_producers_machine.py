@@ -22,7 +22,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from inprocess import STAGES, check_database, drive, run_pass
-from tier_model import VERBS, Call, Kept, Left, edits, may_fall, news
+from tier_model import VERBS, Call, Kept, Left, edits, may_fall, news, one_of_each
 
 from isotherm.pipeline.errors import RejectedError, VersionConflictError
 from isotherm.pipeline.identity import Namespace
@@ -51,11 +51,12 @@ ELSEWHERE = Namespace.of("atlas", "s2")  # of the same bank, so that both share 
 HOUR = timedelta(hours=1)
 # Small enough that every limit is met; one keeps everything, the other evicts.
 POLICIES = {
-    "keeps": Policy(hot_capacity=2, warm_capacity=2, promote_access=2, cooldown=HOUR, batch_size=2),
-    "evicts": Policy(hot_capacity=1, warm_capacity=2, cold_capacity=2, promote_access=2, cooldown=HOUR,
+    "keeps": Policy(hot_capacity=1, warm_capacity=1, promote_access=1, cooldown=HOUR, batch_size=2),
+    "evicts": Policy(hot_capacity=1, warm_capacity=1, cold_capacity=1, promote_access=1, cooldown=HOUR,
                      cold_ttl=60 * 24 * HOUR),
 }  # fmt: skip
-IDS = st.sampled_from(["a", "a:b", "a_b", "é", "e"])
+NAMES = ["a", "a:b", "a_b", "é", "e"]
+IDS = st.sampled_from(NAMES)
 # Cold whole, compressed in the database, and in the blob store.
 _LARGE = " ".join(hashlib.sha256(bytes([n])).hexdigest() for n in range(8))
 TEXTS = st.sampled_from(["kelp", "eelgrass", "kelp " * 30, "eelgrass " * 20, "\U0001f30a" * 30, f"kelp {_LARGE}"])
@@ -79,6 +80,7 @@ WITH aged AS (
 )
 UPDATE tier_set_aside SET held_until = held_until - %(by)s WHERE namespace_id = %(ns)s"""
 _ROWS = "SELECT to_jsonb(r) FROM tier_records AS r ORDER BY key"
+_DROPS = "DELETE FROM outbox WHERE builder = 'tail_refresh' RETURNING payload"
 _MOVES = "SELECT count(*) FROM tier_moves"
 
 
@@ -117,7 +119,7 @@ class ProducersMachine(RuleBasedStateMachine):
         self.erasures: list[UUID] = []
         self.keys = 0
 
-    @initialize(first=st.lists(news(IDS, TEXTS, Tier.HOT, Tier.WARM), min_size=3, max_size=6))
+    @initialize(first=one_of_each(NAMES, TEXTS, Tier.HOT, Tier.WARM))
     def begin(self, first: list[NewRecord]) -> None:
         producers.remember_records(ELSEWHERE, [NewRecord("a", "theirs, of kelp", self.begun)])
         drive()
@@ -164,15 +166,14 @@ class ProducersMachine(RuleBasedStateMachine):
     def restores(self, ids: list[str]) -> None:
         self.known(ids, partial(producers.restore, NS, ids))
 
-    @rule(ids=SOME)
-    def forgets(self, ids: list[str]) -> None:
+    @rule(ids=st.lists(IDS, min_size=1, max_size=2, unique=True), everything=st.integers(0, 7))
+    def forgets(self, ids: list[str], everything: int) -> None:
+        if not everything:
+            self.gone(producers.forget(NS).operation_id, list(self.model))
+            return
         done = producers.forget(NS, ids)
         assert done.written == sum(record_id in self.model for record_id in ids)
         self.gone(done.operation_id, ids)
-
-    @rule()
-    def forgets_all(self) -> None:
-        self.gone(producers.forget(NS).operation_id, list(self.model))
 
     def gone(self, erasure: UUID, ids: list[str]) -> None:
         self.erasures.append(erasure)
@@ -180,8 +181,14 @@ class ProducersMachine(RuleBasedStateMachine):
             self.model.pop(record_id, None)
             self.waiting.pop(record_id, None)  # another record of this id is another one
 
-    @rule(query=QUERIES, touch=st.sampled_from(Touch))
-    def recalls(self, query: str, touch: Touch) -> None:
+    @rule(queries=st.lists(QUERIES, min_size=1, max_size=3), touch=st.sampled_from(Touch), counted=st.booleans())
+    def recalls(self, queries: list[str], touch: Touch, counted: bool) -> None:  # noqa: FBT001 - drawn by name
+        for query in queries:
+            self.recall(query, touch)
+        if counted:
+            self.counts()
+
+    def recall(self, query: str, touch: Touch) -> None:
         before = stored()
         answer = producers.recall(NS, query, touch=touch)
         assert stored() == before  # reading writes nothing
@@ -227,7 +234,7 @@ class ProducersMachine(RuleBasedStateMachine):
             return
         self.counts()
         lines, kept = list(producers.export(NS)), dict(self.model)
-        self.forgets(some)
+        self.forgets(some, everything=1)
         done = producers.import_records([read_line(line.encode()) for line in lines])
         assert done.written == len(kept) - len(self.model)
         self.model = kept
@@ -298,9 +305,11 @@ class ProducersMachine(RuleBasedStateMachine):
             assert abs(now.rank - tier.rank) <= 1
             assert not self.model[record_id].pinned or now.rank >= tier.rank
 
-    @rule()
-    def reconciles(self) -> None:
-        self.one_pass()
+    @rule(by=STEPS, passes=st.integers(1, 3))
+    def reconciles(self, by: timedelta, passes: int) -> None:
+        self.waits(by)
+        for _ in range(passes):
+            self.one_pass()
 
     def one_pass(self) -> int:
         """A pass does what was planned; returns how many records it moved."""
@@ -405,6 +414,8 @@ class ProducersMachine(RuleBasedStateMachine):
         assert {record_id: Kept.of(record) for record_id, record in rows.items()} == self.model
         assert list(producers.export(ELSEWHERE)) == self.theirs
         newest = sorted(rows.values(), key=lambda record: (record.created_at, record.id.encode()))
+        for (payload,) in fetch_all(_DROPS):  # of tails that hold what was evicted
+            ticks.refresh(payload)
         replayed = self.memory.tier.tail(NS)
         assert [(r.id, r.content, r.metadata) for r in replayed] == [(r.id, r.content, r.metadata) for r in newest]
 
@@ -436,8 +447,8 @@ def test_any_order_of_calls_and_steps_keeps_every_record_whole_and_in_one_tier(
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=10,
-            stateful_step_count=25,
+            max_examples=8,
+            stateful_step_count=30,
             deadline=None,
             derandomize=True,
             database=None,
