@@ -18,7 +18,7 @@ from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.redis.tail import TailRecord
 from isotherm.tasks import producers
 
-_SESSIONS = 50
+SESSIONS = 50
 _AGENT = "bench-reader"
 _WANTED = RecallBudget(total=10)
 
@@ -35,7 +35,7 @@ def tail(ground: Arena, *, quick: bool) -> list[Line]:
         ]  # fmt: skip
         producers.remember_records(namespace, records)
         copies = opened.tier.tail(namespace)
-        script = Script(ground.endpoints.redis_url, list(map(_body, copies)))
+        script = Script(ground.endpoints.redis_url, list(map(body_of, copies)))
         for count in (50, 200):
             sizes = f"{rounds} rounds of {reads} reads; floor: bytes as they come, nothing parsed"
             strict = alternate(
@@ -57,7 +57,8 @@ def tail(ground: Arena, *, quick: bool) -> list[Line]:
     return lines
 
 
-def _body(copy: TailRecord) -> str:
+def body_of(copy: TailRecord) -> str:
+    """What a reader gets of a record, as JSON."""
     parts = [copy.id, copy.key, copy.role, copy.created_at.timestamp(), copy.content, dict(copy.metadata)]
     return json.dumps(parts, ensure_ascii=False)
 
@@ -73,7 +74,7 @@ def _recall(ground: Arena, size: int, *, quick: bool) -> list[Line]:
     with ground.fresh() as opened, ground.bare() as conn:
         corpus = zipf(size)
         seconds = timed(lambda: load(corpus))
-        postings = Postings(conn, corpus, _SESSIONS)
+        postings = Postings(conn, corpus, SESSIONS)
         ground.tidy("tier_records", "tier_postings", "operation_steps", "operations", "outbox")
         queries = corpus.queries(count)
         found = postings.bm25(queries[0])
@@ -85,10 +86,7 @@ def _recall(ground: Arena, size: int, *, quick: bool) -> list[Line]:
             Line("recall", f"{size:,} records: floor alone, SELECT 1",
                  figures(select_one(conn, 200)).p50 * 1000, "ms", "lower"),
         ]  # fmt: skip
-        for name, scope, space in (
-            ("bank", Scope(bank=Bank(None, _AGENT)), WHOLE),
-            ("one session", Scope(namespace=Namespace.of(_AGENT, "s3")), 1 + 3),
-        ):
+        for name, scope, space in scopes():
             one = alternate(
                 lambda space=space: [timed(lambda q=q: postings.both(q, space=space)) for q in queries],  # type: ignore[misc]
                 lambda scope=scope: [timed(lambda q=q: ask(opened, scope, q)) for q in queries],  # type: ignore[misc]
@@ -105,6 +103,14 @@ def _recall(ground: Arena, size: int, *, quick: bool) -> list[Line]:
     return lines
 
 
+def scopes() -> list[tuple[str, Scope, int]]:
+    """What is asked: its name, its scope, and its space among the floor's postings."""
+    return [
+        ("bank", Scope(bank=Bank(None, _AGENT)), WHOLE),
+        ("one session", Scope(namespace=Namespace.of(_AGENT, "s3")), 1 + 3),
+    ]
+
+
 def ask(opened: Storage, scope: Scope, query: str) -> object:
     """One recall as a program makes it."""
     return opened.tier.recall(scope, query, budget=_WANTED)
@@ -114,11 +120,11 @@ def load(corpus: Corpus, *, batch: int = 500) -> None:
     """Store a corpus in a bank of 50 sessions, document n in session n mod 50, and index it."""
     now = datetime.now(UTC)
     size = len(corpus.ranks)
-    for session in range(_SESSIONS):
+    for session in range(SESSIONS):
         namespace = Namespace.of(_AGENT, f"s{session}")
         records = [
             NewRecord(id=f"d{n}", content=corpus.text(n), created_at=now - timedelta(seconds=size - n), role="user")
-            for n in range(session, size, _SESSIONS)
+            for n in range(session, size, SESSIONS)
         ]
         for at in range(0, len(records), batch):
             producers.remember_records(namespace, records[at : at + batch])
