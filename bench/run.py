@@ -27,6 +27,7 @@ from moving import reconcile
 from quality import quality
 from quality_sets import SETS
 from reading import recall, tail
+from recall_vectors import recall_vectors
 from results import show, write
 from scaling import scale
 from tiers_pay import ingest, pay
@@ -37,6 +38,7 @@ BENCHES: Mapping[str, Callable[..., Iterable[Line]]] = {
     "noop": noop,
     "tail": tail,
     "recall": recall,
+    "recall_vectors": recall_vectors,
     "reconcile": reconcile,
     "scale": scale,
     "ingest": ingest,
