@@ -18,7 +18,7 @@ from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.redis.tail import TailRecord
 from isotherm.tasks import producers
 
-_SESSIONS = 50
+SESSIONS = 50
 _AGENT = "bench-reader"
 _WANTED = RecallBudget(total=10)
 
@@ -35,7 +35,7 @@ def tail(ground: Arena, *, quick: bool) -> list[Line]:
         ]  # fmt: skip
         producers.remember_records(namespace, records)
         copies = opened.tier.tail(namespace)
-        script = Script(ground.endpoints.redis_url, list(map(_body, copies)))
+        script = Script(ground.endpoints.redis_url, list(map(body_of, copies)))
         for count in (50, 200):
             sizes = f"{rounds} rounds of {reads} reads; floor: bytes as they come, nothing parsed"
             strict = alternate(
@@ -57,7 +57,8 @@ def tail(ground: Arena, *, quick: bool) -> list[Line]:
     return lines
 
 
-def _body(copy: TailRecord) -> str:
+def body_of(copy: TailRecord) -> str:
+    """What a reader gets of a record, as JSON."""
     parts = [copy.id, copy.key, copy.role, copy.created_at.timestamp(), copy.content, dict(copy.metadata)]
     return json.dumps(parts, ensure_ascii=False)
 
@@ -86,7 +87,7 @@ def _recall(ground: Arena, size: int, sessions: int, *, quick: bool) -> list[Lin
             Line("recall", f"{where}: floor alone, SELECT 1",
                  figures(select_one(conn, 200)).p50 * 1000, "ms", "lower"),
         ]  # fmt: skip
-        for name, scope, space in _asked(sessions):
+        for name, scope, space in scopes(sessions):
             one = alternate(
                 lambda space=space: [timed(lambda q=q: postings.both(q, space=space)) for q in queries],  # type: ignore[misc]
                 lambda scope=scope: [timed(lambda q=q: ask(opened, scope, q)) for q in queries],  # type: ignore[misc]
@@ -104,7 +105,7 @@ def _recall(ground: Arena, size: int, sessions: int, *, quick: bool) -> list[Lin
     return lines
 
 
-def _asked(sessions: int) -> list[tuple[str, Scope, int]]:
+def scopes(sessions: int = SESSIONS) -> list[tuple[str, Scope, int]]:
     """What is asked: its name, its scope, and its space among the floor's postings."""
     if sessions == 1:
         return [("asked by its namespace", Scope(namespace=Namespace.of(_AGENT, "s0")), WHOLE)]
@@ -117,7 +118,7 @@ def ask(opened: Storage, scope: Scope, query: str) -> object:
     return opened.tier.recall(scope, query, budget=_WANTED)
 
 
-def load(corpus: Corpus, *, batch: int = 500, sessions: int = _SESSIONS) -> None:
+def load(corpus: Corpus, *, batch: int = 500, sessions: int = SESSIONS) -> None:
     """Store a corpus in the sessions of a bank, document n in session n mod `sessions`, and index it."""
     now = datetime.now(UTC)
     size = len(corpus.ranks)
