@@ -7,6 +7,7 @@ from typing import Any
 
 from isotherm import storage
 from isotherm.pipeline import stages, text
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import (
     MigrationPlanned,
     MigrationReported,
@@ -22,7 +23,8 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.quotas import Quota, excess, plan_quota
 from isotherm.storage import cold
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import operations, outbox, quotas, steps, tier_index, tier_move, tier_plan
+from isotherm.storage.postgres import operations, outbox, quotas, steps, tier_held, tier_index, tier_move, tier_plan
+from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, moment
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
@@ -71,7 +73,8 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             else:
                 tier_plan.begin_pass(conn, int(step.input["namespace_id"]))
                 planned = passes.planned(conn, int(step.input["namespace_id"]), policy)
-            batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size())
+            apart = tier_held.known(conn, [move.key for move in planned.moves])
+            batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size(), apart=apart)
             messages = [_fan_out(conn, step, batches)] if batches else []
             if not batches:
                 _finish_pass(conn, step, policy, moved=0, held_until=planned.held_until)
@@ -103,7 +106,10 @@ def _finish_pass(
 
 def _archive_size() -> int | None:
     """A model takes seconds for a summary; the beginning of a text takes nothing."""
-    is_model = isinstance(summarizer_of(storage.open().settings), ModelSummarizer)
+    try:
+        is_model = isinstance(summarizer_of(storage.open().settings), ModelSummarizer)
+    except RejectedError:  # told by the step that needs it: what needs no summary moves all the same
+        return _PER_MODEL_STEP
     return _PER_MODEL_STEP if is_model else None
 
 
@@ -212,11 +218,29 @@ def report(payload: dict[str, Any]) -> dict[str, Any]:
             parts = [s for s in operations.steps_of(conn, step.operation_id) if s.stage in _REPORTED]
             totals = _totals([s.receipt or {} for s in parts if s.state == "done"])
             totals["unfinished"] = sum(s.state != "done" for s in parts)
+            totals["set_aside"] += _hold_unfinished(conn, parts)
             moved = totals["promoted"] + totals["demoted"] + totals["evicted"]
             _finish_pass(conn, step, policy, moved=moved)
             step.settle(conn, totals, is_result=True)
         tell(step, MigrationReported(**totals))
     return step.receipt
+
+
+def _hold_unfinished(conn: Connection, parts: list[StepRow]) -> int:
+    """Set aside what was to move in steps that ended without; returns how many records. Else the next pass plans the same."""
+    chosen = storage.open().settings
+    held = 0
+    for part in parts:
+        if part.state != "done":
+            moves = tier_move.decode(steps.input_of(conn, part.id).get("moves", ()))
+            reason = f"{part.stage} {part.state}: {part.last_error or 'no reason given'}"
+            held += tier_held.hold(
+                conn,
+                dict.fromkeys((move.key for move in moves), reason),
+                Patience(chosen.hold_base, chosen.hold_cap),
+                versions={move.key: move.version for move in moves},
+            )
+    return held
 
 
 def _totals(receipts: list[dict[str, Any]]) -> dict[str, int]:

@@ -23,16 +23,22 @@ _HOLD = """
 INSERT INTO tier_set_aside AS h (record_key, namespace_id, version, reason, held_until)
 SELECT r.key, r.namespace_id, r.version, g.reason,
        CASE WHEN g.reason = ANY(%(quarantined)s) THEN 'infinity' ELSE now() + %(base)s END
-FROM unnest(%(keys)s::bigint[], %(reasons)s::text[]) AS g (key, reason) JOIN tier_records AS r ON r.key = g.key
+FROM unnest(%(keys)s::bigint[], %(reasons)s::text[], %(versions)s::bigint[]) AS g (key, reason, version)
+JOIN tier_records AS r ON r.key = g.key AND r.version = coalesce(g.version, r.version)
 ORDER BY r.namespace_id, r.id
 ON CONFLICT (record_key) DO UPDATE SET version = excluded.version, reason = excluded.reason,
     attempts = CASE WHEN h.version = excluded.version THEN h.attempts + 1 ELSE 1 END,
     since = CASE WHEN h.version = excluded.version THEN h.since ELSE now() END,
     held_until = CASE WHEN excluded.reason = ANY(%(quarantined)s) THEN 'infinity'
         ELSE now() + least(%(base)s * power(2, CASE WHEN h.version = excluded.version THEN least(h.attempts, 20) ELSE 0 END),
-                           %(cap)s) END"""
+                           %(cap)s) END
+RETURNING record_key"""
 
 _FREE = "DELETE FROM tier_set_aside WHERE record_key = ANY(%s)"
+
+_KNOWN = """
+SELECT r.key FROM tier_set_aside AS h JOIN tier_records AS r ON r.key = h.record_key AND r.version = h.version
+WHERE h.record_key = ANY(%s)"""
 
 _LISTED = """
 SELECT n.tenant, n.scope, n.agent, n.session, n.run, r.id, r.tier, h.reason, h.attempts, h.since,
@@ -72,14 +78,28 @@ class SetAside:
         return self.held_until is None
 
 
-def hold(conn: Connection, reasons: Mapping[int, str], patience: Patience) -> None:
-    """Set records aside.
+def hold(
+    conn: Connection, reasons: Mapping[int, str], patience: Patience, *, versions: Mapping[int, int] | None = None
+) -> int:
+    """Set records aside; returns how many.
 
-    Args: reasons: by record key.
+    Args: reasons: by record key; versions: where it is given, those that have another one by now are left out.
     """
-    if reasons:
-        values = {"keys": list(reasons), "reasons": list(reasons.values()), "quarantined": sorted(QUARANTINED)}
-        conn.execute(_HOLD, {**values, "base": patience.base, "cap": patience.cap})
+    if not reasons:
+        return 0
+    known = versions or {}
+    values = {
+        "keys": list(reasons),
+        "reasons": list(reasons.values()),
+        "versions": [known.get(key) for key in reasons],
+        "quarantined": sorted(QUARANTINED),
+    }
+    return conn.execute(_HOLD, {**values, "base": patience.base, "cap": patience.cap}).rowcount
+
+
+def known(conn: Connection, keys: Iterable[int]) -> frozenset[int]:
+    """Those of the records that were set aside as they are now, whether or not their time is over."""
+    return frozenset(int(row[0]) for row in conn.execute(_KNOWN, (list(keys),)).fetchall())
 
 
 def free(conn: Connection, keys: Iterable[int]) -> None:
