@@ -19,7 +19,7 @@ from writing import against_inserts
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.storage.postgres import tier_plan
+from isotherm.storage.postgres import tier_passes, tier_plan
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import connection, fetch_all
 
@@ -169,7 +169,7 @@ def _looped(conn: Bare, place: Place, size: int) -> list[Line]:
 def _due(count: int) -> float:
     def ask() -> None:
         with connection() as conn:
-            tier_plan.due(conn)
+            tier_passes.due(conn)
 
     return quantile([timed(ask) for _ in range(count)], 0.5)
 

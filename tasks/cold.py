@@ -14,7 +14,7 @@ from isotherm.pipeline.tier.cold import ModelSummarizer, Summarizer, TruncateSum
 from isotherm.pipeline.tier.plan import Move
 from isotherm.storage import cold
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import steps, tier_move
+from isotherm.storage.postgres import steps, tier_move, tier_passes
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.steps import ClaimedStep
 from isotherm.storage.postgres.tier_held import Patience
@@ -40,11 +40,12 @@ def summarize(payload: dict[str, Any]) -> dict[str, Any]:
         with connection() as conn:
             moves = tier_move.decode(step.input["moves"])
             texts = tier_move.texts(conn, moves, min_bytes=chosen.cold_min_bytes)
+        summarizer = summarizer_of(chosen)
         answer = summaries_of(
-            summarizer_of(chosen),
+            summarizer,
             texts,
             chosen.cold_summary_chars,
-            known=step.answer,
+            known=step.answer or _answered_before(step, summarizer, moves, chosen.cold_summary_chars),
             keep=lambda answer: _keep(step, answer),
             or_truncated=chosen.cold_refused == "truncate",
             tries=step.attempts - 1 + step.waits,
@@ -149,6 +150,16 @@ class _Asking:
 def _keep(step: ClaimedStep, answer: Answer) -> None:
     with connection() as conn:
         steps.store_answer(conn, step, answer)
+
+
+def _answered_before(step: ClaimedStep, summarizer: Summarizer, moves: list[Move], max_chars: int) -> Answer | None:
+    """What a model answered in passes that were stopped before they used it."""
+    if step.namespace_id is None or not isinstance(summarizer, ModelSummarizer):
+        return None
+    versions = {move.key: move.version for move in moves}
+    with connection() as conn:
+        left = tier_passes.summaries_left(conn, step.namespace_id, step.operation_id, versions)
+    return {"summaries": {key: text for key, text in left.items() if len(text) <= max_chars + 1}, "refused": {}}
 
 
 @stage_task(stages.ARCHIVE)

@@ -19,10 +19,14 @@ QUARANTINED = frozenset({MISSING_BODY, DAMAGED_BODY})
 IS_FREE = """NOT EXISTS (
     SELECT 1 FROM tier_set_aside AS h WHERE h.record_key = r.key AND h.version = r.version AND h.held_until > {now})"""
 
-_HOLD = """
+# How long after so many earlier failures; never more than a century, since a moment must be one.
+WAIT = """make_interval(secs => least(extract(epoch FROM %(base)s::interval) * power(2, least({times}, 20)),
+                                  extract(epoch FROM %(cap)s::interval), 3e9)::float8)"""
+
+_HOLD = f"""
 INSERT INTO tier_set_aside AS h (record_key, namespace_id, version, reason, held_until)
 SELECT r.key, r.namespace_id, r.version, g.reason,
-       CASE WHEN g.reason = ANY(%(quarantined)s) THEN 'infinity' ELSE now() + %(base)s END
+       CASE WHEN g.reason = ANY(%(quarantined)s) THEN 'infinity' ELSE now() + {WAIT.format(times=0)} END
 FROM unnest(%(keys)s::bigint[], %(reasons)s::text[], %(versions)s::bigint[]) AS g (key, reason, version)
 JOIN tier_records AS r ON r.key = g.key AND r.version = coalesce(g.version, r.version)
 ORDER BY r.namespace_id, r.id
@@ -30,9 +34,7 @@ ON CONFLICT (record_key) DO UPDATE SET version = excluded.version, reason = excl
     attempts = CASE WHEN h.version = excluded.version THEN h.attempts + 1 ELSE 1 END,
     since = CASE WHEN h.version = excluded.version THEN h.since ELSE now() END,
     held_until = CASE WHEN excluded.reason = ANY(%(quarantined)s) THEN 'infinity'
-        ELSE now() + least(%(base)s * power(2, CASE WHEN h.version = excluded.version THEN least(h.attempts, 20) ELSE 0 END),
-                           %(cap)s) END
-RETURNING record_key"""
+        ELSE now() + {WAIT.format(times="CASE WHEN h.version = excluded.version THEN h.attempts ELSE 0 END")} END"""
 
 _FREE = "DELETE FROM tier_set_aside WHERE record_key = ANY(%s)"
 

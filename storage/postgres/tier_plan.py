@@ -100,8 +100,6 @@ UPDATE namespaces SET due_at = least(due_at, (
     ) AS moments))
 WHERE id = %(namespace)s"""
 
-_DUE = "SELECT id FROM namespaces WHERE due_at <= now() ORDER BY due_at LIMIT %s"
-
 _DEPTH = """
 SELECT n.id, r.tier, count(*), coalesce(sum(r.size_bytes), 0), min(r.last_access_at)
 FROM namespaces AS n JOIN tier_records AS r ON r.namespace_id = n.id
@@ -156,11 +154,6 @@ def finish_pass(
         return
     ages = {"hot_ttl": policy.hot_ttl, "warm_age": policy.warm_age, "cold_ttl": policy.cold_ttl}
     conn.execute(_NEXT_DUE, {"namespace": namespace_id, "held_until": held_until, **ages})
-
-
-def due(conn: Connection, limit: int = 100) -> list[int]:
-    """Namespaces whose next pass is due, the longest waiting first."""
-    return [int(row[0]) for row in conn.execute(_DUE, (limit,)).fetchall()]
 
 
 def depth(conn: Connection, *, tenant: str | None, agent: str | None) -> list[tuple[int, Tier, int, int, datetime]]:

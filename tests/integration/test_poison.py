@@ -17,7 +17,7 @@ from isotherm.pipeline.tier.cold import Summary
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import sweep, tier_move
+from isotherm.storage.postgres import sweep, tier_move, tier_passes, tier_plan
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.postgres.tier_held import SetAside
 from isotherm.tasks import producers, ticks
@@ -246,6 +246,66 @@ def test_record_that_stops_its_whole_batch_is_alone_the_next_time(
     over()
     assert run_pass(NS, policy(**limits))["demoted"] == 1
     assert storage.open().settings.max_attempts == 1
+
+
+@pytest.mark.usefixtures("one_attempt")
+def test_what_a_model_answered_for_a_pass_that_was_stopped_is_not_paid_for_again(
+    request: pytest.FixtureRequest, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory: Storage = request.getfixturevalue("memory")
+    store("a", "b", "c", size=6_000)
+    cancelled = producers.reconcile(NS, TO_COLD).operation_id
+    assert [run_next(cancelled) for _ in range(2)] == ["tier.plan", "cold.summarize"]
+    producers.cancel(cancelled)
+    with monkeypatch.context() as patched:
+        ((key,),) = fetch_all("SELECT key FROM tier_records WHERE id = 'b'")
+        patched.setattr(tier_move, "archive", _fails_at(key, tier_move.archive, ValueError("a bug")))
+        drive(producers.reconcile(NS, TO_COLD).operation_id)
+    assert set(tiers().values()) == {Tier.WARM}
+    producers.remember_records(NS, [NewRecord("c", "c again " * 800, datetime.now(UTC), tier=Tier.WARM)])
+    drive()
+    over()
+    assert run_pass(NS, TO_COLD)["demoted"] == 3
+    assert model.asked == {"a": 1, "b": 1, "c": 2}, "what changed is another text"
+    assert memory.tier.get(NS, "a").summary == "summary of a"
+
+
+@pytest.mark.usefixtures("one_attempt")
+def test_namespace_whose_passes_cannot_be_planned_is_tried_less_and_less_often(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory: Storage = request.getfixturevalue("memory")
+    assert memory
+    store("a")
+    waits = []
+    with monkeypatch.context() as patched:
+        patched.setattr(tier_plan, "begin_pass", _refuse)
+        for _ in range(3):
+            assert ticks.due() == {"namespaces": 1}
+            drive()
+            assert ticks.due() == {"namespaces": 0}
+            waits.append(_let_the_wait_be_over())
+    assert waits == [10, 20, 40]
+    assert ticks.due() == {"namespaces": 1}
+    drive()
+    ended = "SELECT state FROM operations WHERE kind = 'tier.reconcile' ORDER BY id"
+    assert [state for (state,) in fetch_all(ended)] == ["failed"] * 3 + ["done"]
+
+
+def _refuse(*_: object) -> None:
+    raise RejectedError("no plan")
+
+
+def _let_the_wait_be_over() -> int:
+    """Ended passes go back in time until the namespace is due; returns by how many minutes."""
+    for minutes in range(5, 100, 5):
+        with connection() as conn:
+            conn.execute(
+                "UPDATE operations SET finished_at = finished_at - interval '5 minutes' WHERE state = 'failed'"
+            )
+            if tier_passes.due(conn):
+                return minutes
+    raise AssertionError("it never is")
 
 
 def test_record_that_changed_before_its_pass_gave_up_is_not_set_aside(memory: Storage, model: Model) -> None:
