@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +24,17 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.quotas import Quota, excess, plan_quota
 from isotherm.storage import cold
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import operations, outbox, quotas, steps, tier_held, tier_index, tier_move, tier_plan
+from isotherm.storage.postgres import (
+    operations,
+    outbox,
+    quotas,
+    steps,
+    tier_held,
+    tier_index,
+    tier_move,
+    tier_passes,
+    tier_plan,
+)
 from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, moment
@@ -91,6 +102,8 @@ def _quota_plan(conn: Connection, step: ClaimedStep, policy: Policy) -> tuple[Mi
     usage = quotas.usage(conn, tenant)
     weakest = quotas.weakest(conn, tenant, most=policy.max_moves, cold=policy.evicts, now=now)
     planned = plan_quota(usage, weakest, quota, policy, now)
+    moving = tier_passes.moving(conn, [move.key for move in planned.moves])
+    planned = replace(planned, moves=tuple(move for move in planned.moves if move.key not in moving))
     over = excess(usage, quota, cold=policy.evicts)
     return planned, QuotaExceeded(tenant, over.records, over.bytes, len(planned.moves))
 

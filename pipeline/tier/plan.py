@@ -55,10 +55,11 @@ class State:
 class Snapshot:
     """The bounded part of a namespace that a pass needs, read in one transaction. The order of the lists is free.
 
-    Args: counts: all records by tier, pinned ones too; expired: hot and warm records past their age; weakest: by tier
-        the least valuable records, at least as many as overflow and some more for exchanges; hottest: warm and cold
-        records with heat for a lift; evictable: cold records past `cold_ttl`; sunken: pinned records that are cold;
-        truncated: whether a list was cut.
+    Args: counts: all records by tier, pinned ones too, without those that another pass is moving; expired: hot and warm
+        records past their age; weakest: by tier the least valuable records, at least as many as overflow and some more for
+        exchanges; hottest: warm and cold records with heat for a lift; evictable: cold records past `cold_ttl`; sunken:
+        pinned records that are cold; truncated: whether a list was cut; arriving: by tier those that another pass is
+        moving to it.
     """
 
     counts: Mapping[Tier, int]
@@ -68,6 +69,7 @@ class Snapshot:
     evictable: list[State] = field(default_factory=list)
     sunken: list[State] = field(default_factory=list)
     truncated: bool = False
+    arriving: Mapping[Tier, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +194,7 @@ class _Planner:
         self._moved: set[int] = set()
         # Residents that stay and records lifted in; what comes down from above is counted apart.
         self._residents = {tier: snapshot.counts.get(tier, 0) for tier in Tier}
-        self._arrivals = dict.fromkeys(Tier, 0)
+        self._arrivals = {tier: snapshot.arriving.get(tier, 0) for tier in Tier}
         self.moves: list[Move] = []
         self.held_until: datetime | None = None
 

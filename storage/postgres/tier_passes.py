@@ -1,8 +1,8 @@
-"""What passes left behind: summaries that were paid for and not used, and namespaces whose passes fail."""
+"""What other passes are to the next one: moves under way, summaries that were not used, and passes that failed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 from isotherm.pipeline.stages import SUMMARIZE
@@ -12,6 +12,22 @@ from isotherm.storage.postgres.tier_held import Patience
 
 # A pass is never further back than this when its answers are of use, and so many failures are as good as more.
 _ANSWERS_OF, _FAILURES = 200, 20
+
+# Records that an open step moves, while they are as it was planned for them: not planned again, since a model may be at work
+# on them. A target of 0 is eviction.
+_MOVING = """
+SELECT DISTINCT ON (r.key) r.key, r.tier AS source, (m.move ->> 3)::smallint AS target
+FROM operations AS o JOIN operation_steps AS s ON s.operation_id = o.id
+CROSS JOIN LATERAL jsonb_array_elements(s.input -> 'moves') AS m (move)
+JOIN tier_records AS r ON r.key = (m.move ->> 0)::bigint AND r.version = (m.move ->> 1)::bigint
+WHERE o.finished_at IS NULL AND o.kind IN ('tier.reconcile', 'tier.quota', 'tier.restore')
+  AND s.stage IN ('tier.migrate', 'tier.restore', 'cold.archive') AND s.state IN ('pending', 'running') AND {which}
+ORDER BY r.key"""
+# Passes for a quota are of no namespace.
+MOVING = _MOVING.format(
+    which="(o.namespace_id = %(namespace)s OR o.namespace_id IS NULL) AND r.namespace_id = %(namespace)s"
+)
+_MOVING_OF = _MOVING.format(which="r.key = ANY(%(keys)s)")
 
 # Answers of passes that came to their end were used. A summary is of the version that its move was planned for.
 _LEFT = f"""
@@ -44,6 +60,11 @@ def due(conn: Connection, limit: int = 100, patience: Patience = Patience()) -> 
     """
     values = {"limit": limit, "base": patience.base, "cap": patience.cap}
     return [int(row[0]) for row in conn.execute(_DUE, values).fetchall()]
+
+
+def moving(conn: Connection, keys: Iterable[int]) -> frozenset[int]:
+    """Those of the records that an open step is to move."""
+    return frozenset(int(row[0]) for row in conn.execute(_MOVING_OF, {"keys": list(keys)}).fetchall())
 
 
 def summaries_left(

@@ -10,23 +10,25 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.plan import Snapshot, State
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
-from isotherm.storage.postgres import tier_held
+from isotherm.storage.postgres import tier_held, tier_passes
 from isotherm.storage.postgres.pool import Connection
 
 # What a pass reads of a row of `tier_records AS r`.
 COLUMNS = """r.key, r.id, r.tier, r.version, r.pinned, r.heat_log, r.value_log, r.importance, r.created_at,
               r.last_access_at, r.moved_at, r.moved_from"""
-# Records that are set aside do not move, but count.
-_FREE = tier_held.IS_FREE.format(now="%(now)s")
+# Records that are set aside do not move, but count; those that are moving already are as good as gone.
+_NOT_MOVING = "r.key NOT IN (SELECT key FROM moving)"
+_FREE = f"{tier_held.IS_FREE.format(now='%(now)s')} AND {_NOT_MOVING}"
 # Spare victims beyond the overflow, for exchanges and for records that are cooling down.
 _SPARE = 50
 
 # Sizes come from what writers noted: a count of the rows would cost the more the larger a tier is.
 _SNAPSHOT = f"""
-WITH sizes AS (
+WITH moving AS MATERIALIZED ({tier_passes.MOVING}), sizes AS (
     SELECT t.tier, t.capacity, (
         SELECT coalesce(sum(d.records), 0)::bigint FROM tier_depth AS d
-        WHERE d.namespace_id = %(namespace)s AND d.tier = t.tier) AS n
+        WHERE d.namespace_id = %(namespace)s AND d.tier = t.tier
+    ) - (SELECT count(*) FROM moving WHERE source = t.tier) AS n
     FROM (VALUES (3::smallint, %(hot_capacity)s::bigint), (2, %(warm_capacity)s), (1, %(cold_capacity)s)) AS t (tier, capacity)
     WHERE t.capacity IS NOT NULL
 )
@@ -34,6 +36,8 @@ SELECT 'count' AS leg, n AS key, NULL AS id, tier, 0::bigint AS version, false A
        0::float8 AS value_log, 0::float8 AS importance, now() AS created_at, now() AS last_access_at,
        NULL::timestamptz AS moved_at, NULL::smallint AS moved_from
 FROM sizes
+UNION ALL
+SELECT 'arriving', count(*), NULL, target, 0, false, NULL, 0, 0, now(), now(), NULL, NULL FROM moving GROUP BY target
 UNION ALL
 (SELECT 'expired', {COLUMNS} FROM tier_records AS r
  WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned AND {_FREE} AND last_access_at < %(hot_before)s
@@ -77,20 +81,22 @@ WITH folded AS (
 INSERT INTO tier_depth SELECT %(namespace)s, tier, sum(records), sum(bytes) FROM folded GROUP BY tier"""
 _UNFOLDED = 50
 
+_FREE_NOW = f"{tier_held.IS_FREE.format(now='now()')} AND {_NOT_MOVING}"
 # The oldest free record of each tier by its index, and when the first that is set aside may be looked at again.
 _NEXT_DUE = f"""
+WITH moving AS MATERIALIZED ({tier_passes.MOVING})
 UPDATE namespaces SET due_at = least(due_at, (
     SELECT min(moment) FROM (
         (SELECT r.last_access_at + %(hot_ttl)s::interval AS moment FROM tier_records AS r
-         WHERE r.namespace_id = %(namespace)s AND r.tier = 3 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 3 AND NOT r.pinned AND {_FREE_NOW}
          ORDER BY r.last_access_at LIMIT 1)
         UNION ALL
         (SELECT r.last_access_at + %(warm_age)s::interval FROM tier_records AS r
-         WHERE r.namespace_id = %(namespace)s AND r.tier = 2 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 2 AND NOT r.pinned AND {_FREE_NOW}
          ORDER BY r.last_access_at LIMIT 1)
         UNION ALL
         (SELECT greatest(r.last_access_at, r.moved_at) + %(cold_ttl)s::interval FROM tier_records AS r
-         WHERE r.namespace_id = %(namespace)s AND r.tier = 1 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 1 AND NOT r.pinned AND {_FREE_NOW}
          ORDER BY greatest(r.last_access_at, r.moved_at) LIMIT 1)
         UNION ALL
         SELECT min(held_until) FROM tier_set_aside
@@ -121,10 +127,11 @@ def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime)
     """
     rows = conn.execute(_SNAPSHOT, _values(namespace_id, policy, now)).fetchall()
     legs: dict[str, list[State]] = {"expired": [], "weakest": [], "hottest": [], "evictable": [], "sunken": []}
-    counts: dict[Tier, int] = {}
+    counts: dict[str, dict[Tier, int]] = {"count": {}, "arriving": {}}
     for leg, *columns in rows:
-        if leg == "count":
-            counts[Tier.from_rank(columns[2])] = int(columns[0])
+        if leg in counts:
+            if columns[2] > 0:
+                counts[leg][Tier.from_rank(columns[2])] = int(columns[0])
         else:
             legs[leg].append(state_of(columns))
     weakest: dict[Tier, list[State]] = {}
@@ -132,7 +139,8 @@ def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime)
         weakest.setdefault(state.tier, []).append(state)
     truncated = any(len(legs[leg]) > policy.max_moves for leg in ("expired", "evictable"))
     return Snapshot(
-        counts=counts,
+        counts=counts["count"],
+        arriving=counts["arriving"],
         expired=legs["expired"],
         weakest=weakest,
         hottest=legs["hottest"],
