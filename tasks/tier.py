@@ -82,11 +82,12 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             if "quota" in step.input:
                 planned, over = _quota_plan(conn, step, policy)
             else:
-                tier_plan.begin_pass(conn, int(step.input["namespace_id"]))
+                again = storage.open().settings.hold_base
+                tier_plan.begin_pass(conn, int(step.input["namespace_id"]), again)
                 planned = passes.planned(conn, int(step.input["namespace_id"]), policy)
             apart = tier_held.known(conn, [move.key for move in planned.moves])
             batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size(), apart=apart)
-            messages = [_fan_out(conn, step, batches)] if batches else []
+            messages = [_fan_out(conn, step, batches, planned.held_until)] if batches else []
             if not batches:
                 _finish_pass(conn, step, policy, moved=0, held_until=planned.held_until)
             step.settle(conn, _plan_receipt(planned, batches), is_result=not batches)
@@ -114,7 +115,8 @@ def _finish_pass(
     """A pass over a namespace notes when it is due again; quotas are looked at by a tick of their own."""
     namespace_id = step.input.get("namespace_id")
     if namespace_id is not None:
-        tier_plan.finish_pass(conn, int(namespace_id), policy, moved=moved, held_until=held_until)
+        again = storage.open().settings.hold_base
+        tier_plan.finish_pass(conn, int(namespace_id), policy, moved=moved, held_until=held_until, again=again)
 
 
 def _archive_size() -> int | None:
@@ -131,7 +133,7 @@ def _plan_receipt(planned: MigrationPlan, batches: list[Batch]) -> dict[str, Any
     return {"moves": len(planned.moves), "batches": len(batches), "truncated": planned.truncated, **counts}
 
 
-def _fan_out(conn: Connection, step: ClaimedStep, batches: list[Batch]) -> Message:
+def _fan_out(conn: Connection, step: ClaimedStep, batches: list[Batch], held_until: datetime | None) -> Message:
     """Write the steps of a pass: batches side by side, summaries before their archive, the report last."""
     patience = storage.open().patience
     new: list[NewStep] = []
@@ -142,7 +144,11 @@ def _fan_out(conn: Connection, step: ClaimedStep, batches: list[Batch]) -> Messa
             new.append(NewStep(stages.SUMMARIZE, moves, unit))
             waits = (f"{stages.SUMMARIZE}/{unit}",)
         new.append(NewStep(_STAGES_OF_KIND[batch.kind], moves, unit, waits))
-    report_input = {"namespace_id": step.input.get("namespace_id"), "policy": step.input["policy"]}
+    report_input = {
+        "namespace_id": step.input.get("namespace_id"),
+        "policy": step.input["policy"],
+        "held_until": None if held_until is None else held_until.isoformat(),
+    }
     new.append(NewStep(stages.REPORT, report_input, waits_for=(*_REPORTED, stages.SUMMARIZE)))
     ids = steps.add(conn, step.operation_id, new, retry_for=patience.retry_for, nudge_after=patience.nudge_after)
     lines: dict[str, list[StepRef]] = {}
@@ -166,6 +172,8 @@ def migrate(payload: dict[str, Any]) -> dict[str, Any]:
         with connection() as conn:
             moved = tier_move.shift(conn, step.operation_id, tier_move.decode(step.input["moves"]))
             messages = _tails_without(conn, step, moved.left)
+            if step.namespace_id is None:  # a pass for a quota notes for nobody when the next one is due
+                tier_plan.mark_due_of(conn, [move.key for move in moved.moves])
             step.settle(conn, moved.receipt())
         publish_and_remove(messages)
         counts = {name: step.receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
@@ -233,7 +241,9 @@ def report(payload: dict[str, Any]) -> dict[str, Any]:
             totals["unfinished"] = sum(s.state != "done" for s in parts)
             totals["set_aside"] += _hold_unfinished(conn, parts)
             moved = totals["promoted"] + totals["demoted"] + totals["evicted"]
-            _finish_pass(conn, step, policy, moved=moved)
+            held = step.input.get("held_until")
+            held_until = None if held is None else datetime.fromisoformat(held)
+            _finish_pass(conn, step, policy, moved=moved, held_until=held_until)
             step.settle(conn, totals, is_result=True)
         tell(step, MigrationReported(**totals))
     return step.receipt

@@ -39,7 +39,7 @@ WHERE o.state <> 'done' AND o.id <> %(operation)s AND s.stage = %(stage)s AND s.
   AND s.answer -> 'summaries' ?| %(names)s
 ORDER BY s.id"""
 
-# Counted are the failures since the last pass that did not fail as a whole.
+# Counted are the failures since the last pass that did not fail as a whole. One that is still to be planned will do.
 _DUE = f"""
 SELECT n.id FROM namespaces AS n CROSS JOIN LATERAL (
     SELECT count(*) AS times, max(p.finished_at) AS last FROM (
@@ -49,7 +49,11 @@ SELECT n.id FROM namespaces AS n CROSS JOIN LATERAL (
         ) AS o
     ) AS p WHERE p.failed
 ) AS f
-WHERE n.due_at <= now() AND (f.times = 0 OR f.last + {tier_held.WAIT.format(times="f.times - 1")} <= now())
+WHERE n.due_at <= now() AND NOT EXISTS (
+    SELECT FROM operations AS o JOIN operation_steps AS s ON s.operation_id = o.id
+    WHERE o.namespace_id = n.id AND o.kind = 'tier.reconcile' AND o.finished_at IS NULL
+      AND s.stage = 'tier.plan' AND s.state IN ('pending', 'running')
+) AND (f.times = 0 OR f.last + {tier_held.WAIT.format(times="f.times - 1")} <= now())
 ORDER BY n.due_at LIMIT %(limit)s"""
 
 
