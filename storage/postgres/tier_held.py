@@ -50,6 +50,22 @@ JOIN namespaces AS n ON n.id = r.namespace_id
 WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND (%(agent)s::text IS NULL OR n.agent = %(agent)s)
 ORDER BY h.since, r.key LIMIT %(limit)s"""
 
+# What is quarantined is left: trying it again changes nothing.
+_RELEASE = """
+UPDATE tier_set_aside SET held_until = now() WHERE record_key IN (
+    SELECT h.record_key
+    FROM tier_set_aside AS h JOIN tier_records AS r ON r.key = h.record_key AND r.version = h.version
+    JOIN namespaces AS n ON n.id = r.namespace_id
+    WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND (%(agent)s::text IS NULL OR n.agent = %(agent)s)
+      AND isfinite(h.held_until)
+    ORDER BY r.namespace_id, r.id FOR UPDATE OF h)
+RETURNING namespace_id"""
+
+_COUNTED = """
+SELECT n.tenant, count(*), count(*) FILTER (WHERE NOT isfinite(h.held_until))
+FROM tier_set_aside AS h JOIN tier_records AS r ON r.key = h.record_key AND r.version = h.version
+JOIN namespaces AS n ON n.id = r.namespace_id GROUP BY n.tenant ORDER BY 2 DESC, 1"""
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -107,6 +123,16 @@ def known(conn: Connection, keys: Iterable[int]) -> frozenset[int]:
 def free(conn: Connection, keys: Iterable[int]) -> None:
     """Forget that records were set aside: they moved."""
     conn.execute(_FREE, (list(keys),))
+
+
+def release(conn: Connection, *, tenant: str | None, agent: str | None = None) -> list[int]:
+    """Let passes try the records of a tenant again now, but for those whose body is lost; returns the namespace of each."""
+    return [int(row[0]) for row in conn.execute(_RELEASE, {"tenant": tenant, "agent": agent}).fetchall()]
+
+
+def counted(conn: Connection) -> list[tuple[str | None, int, int]]:
+    """Per tenant: (tenant, records that are set aside, those of them whose body is lost or damaged)."""
+    return [(tenant, int(n), int(lost)) for tenant, n, lost in conn.execute(_COUNTED).fetchall()]
 
 
 def listed(conn: Connection, *, tenant: str | None, agent: str | None = None, limit: int = 100) -> list[SetAside]:
