@@ -26,7 +26,8 @@ TOLD = 50
 
 # Rows come in one order, so that two batches over the same ids wait for each other instead of deadlocking.
 # A record that is there with the same text and metadata is left alone; another text replaces it and its cold body, and
-# what it was found by, words and vector, goes with the text it came from.
+# what it was found by, words and vector, goes with the text it came from. One that is pinned while it is cold is indexed
+# again, since what was indexed has a pass to follow, and that lifts it.
 _REMEMBER = """
 WITH sent AS (
     DELETE FROM outbox WHERE id = ANY(%(sent)s)
@@ -59,7 +60,7 @@ WITH sent AS (
                 CASE WHEN moved THEN r.tier ELSE r.moved_from END,
                 CASE WHEN same THEN r.last_access_at ELSE greatest(r.last_access_at, excluded.last_access_at) END,
                 CASE WHEN same THEN r.value_log ELSE greatest(r.value_log, excluded.value_log) END,
-                r.indexed AND found,
+                r.indexed AND found AND NOT (r.tier = 1 AND excluded.pinned),
                 CASE WHEN found AND r.vector_state <> 'none' THEN r.vector_state ELSE excluded.vector_state END
             FROM (SELECT r.content_sha256 = excluded.content_sha256) AS a (same),
                 LATERAL (SELECT NOT same AND r.tier <> excluded.tier, same AND r.metadata -> 'searchable'
@@ -81,10 +82,10 @@ WITH sent AS (
     INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at)
     SELECT op.id, s.stage, s.queue,
            jsonb_build_object('keys', (SELECT coalesce(jsonb_agg(key ORDER BY key), '[]') FROM written
-               WHERE s.any_state OR vector_state = 'pending')),
+               WHERE s.whole OR vector_state = 'pending')),
            %(hash)s, now() + %(retry_for)s, now() + %(nudge)s
-    FROM op, (VALUES (%(index)s, %(index_queue)s, true), (%(embed)s, %(embed_queue)s, false)) AS s (stage, queue, any_state)
-    WHERE s.any_state OR EXISTS (SELECT 1 FROM written WHERE vector_state = 'pending')
+    FROM op, (VALUES (%(index)s, %(index_queue)s, true), (%(embed)s, %(embed_queue)s, false)) AS s (stage, queue, whole)
+    WHERE s.whole OR EXISTS (SELECT 1 FROM written WHERE vector_state = 'pending')
     RETURNING id, stage
 ), message AS (
     INSERT INTO outbox (operation_id, step_id, builder, payload, not_before)

@@ -169,6 +169,24 @@ def test_tier_x26_pinning_lifts_a_cold_record_and_keeps_it_out_of_passes(memory:
     assert producers.unpin(NS, ["a"]).records == 0
 
 
+def test_tier_x26_a_record_that_is_remembered_again_as_pinned_comes_back_from_cold(memory: Storage) -> None:
+    store(("a", timedelta(days=9)), ("b", timedelta(days=9)), tier=Tier.WARM, content=LONG)
+    archive("a", "b")
+    drive()
+    with connection() as conn:
+        conn.execute("UPDATE namespaces SET due_at = NULL")
+    producers.remember(NS, f"{LONG} b", record_id="b")
+    drive()
+    assert fetch_all("SELECT due_at FROM namespaces") == [(None,)], "what did not change asks for no pass"
+    store(("a", timedelta(days=9)), content=LONG, pinned=True)
+    assert fetch_all("SELECT due_at <= now() FROM namespaces") == [(True,)]
+    assert found_by_words(memory, "kelp") == {"a", "b"}
+    run_pass(NS, policy())
+    record = memory.tier.get(NS, "a")
+    assert (record.tier, record.pinned, record.content) == (Tier.WARM, True, f"{LONG} a")
+    assert fetch_all("SELECT reason FROM tier_moves ORDER BY id DESC LIMIT 1") == [("pin",)]
+
+
 def test_tier_weak_16_there_is_a_limit_to_pins(memory: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = memory.settings.model_copy(update={"max_pinned": 2})
     monkeypatch.setattr(producers.storage, "open", lambda: replace(memory, settings=limited))
