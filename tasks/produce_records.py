@@ -151,7 +151,7 @@ def _store(
     after_commit(_follow_up, stored)
     done = stored.done
     if done.new:
-        emit(RecordsRemembered(done.written), operation_id=str(new.id), trace_id=str(new.trace_id))
+        emit(RecordsRemembered(done.written, done.moved), operation_id=str(new.id), trace_id=str(new.trace_id))
     ids = tuple(row.record.id for row in rows)
     return Accepted(done.operation_id, ids, new=done.new, written=done.written)
 

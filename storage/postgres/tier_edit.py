@@ -50,7 +50,7 @@ WITH edited AS (
     DELETE FROM cold_bodies AS b USING edited AS e WHERE b.record_key = e.key AND %(lifted)s
 ), logged AS (
     INSERT INTO tier_moves (record_key, namespace_id, operation_id, source, target, reason)
-    SELECT key, namespace_id, %(operation)s, 1, 2, 'access' FROM edited WHERE %(lifted)s
+    SELECT key, namespace_id, %(operation)s, 1, 2, 'restore' FROM edited WHERE %(lifted)s
 )
 SELECT version, vector_state FROM edited"""
 

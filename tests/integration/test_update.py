@@ -125,7 +125,7 @@ def test_another_text_brings_a_cold_record_back_and_its_body_is_gone(memory: Sto
     after = memory.tier.get(NS, "a")
     assert (after.tier, after.content, after.summary) == (Tier.WARM, "short now", None)
     assert fetch_all("SELECT count(*) FROM cold_bodies") == [(0,)]
-    assert fetch_all("SELECT source, target, reason FROM tier_moves ORDER BY id DESC LIMIT 1") == [(1, 2, "access")]
+    assert fetch_all("SELECT source, target, reason FROM tier_moves ORDER BY id DESC LIMIT 1") == [(1, 2, "restore")]
     drive()
 
 
