@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -199,6 +200,37 @@ def test_tier_weak_16_there_is_a_limit_to_pins(memory: Storage, monkeypatch: pyt
     producers.unpin(NS, ["a"])
     assert producers.pin(NS, ["c"]).records == 1
     assert fetch_all("SELECT id FROM tier_records WHERE pinned ORDER BY id") == [("b",), ("c",)]
+
+
+def test_tier_weak_16_calls_side_by_side_do_not_exceed_the_limit_to_pins(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = memory.settings.model_copy(update={"max_pinned": 3})
+    monkeypatch.setattr(producers.storage, "open", lambda: replace(memory, settings=limited))
+    store(*[(f"p{n}", timedelta(hours=1)) for n in range(4)])
+    start = threading.Barrier(8)
+
+    def call(n: int) -> bool:
+        start.wait()
+        try:
+            if n % 2:
+                return producers.pin(NS, [f"p{n // 2}"]).new
+            return producers.remember(NS, "kept", record_id=f"r{n}", key=f"k{n}", pinned=True).new
+        except RejectedError:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        made = sum(pool.map(call, range(8)))
+    assert made == 3
+    assert fetch_all("SELECT count(*) FROM tier_records WHERE pinned") == [(3,)]
+    [kept, *_] = fetch_all("SELECT id, pinned FROM tier_records ORDER BY pinned DESC, id")
+    assert producers.remember(NS, "with another text", record_id=kept[0], pinned=True).written == 1, (
+        "it is pinned already"
+    )
+    with pytest.raises(RejectedError, match="no more than 3"):
+        producers.remember(NS, "one more", pinned=True)
+    assert fetch_all("SELECT count(*) FROM tier_records WHERE content = 'one more'") == [(0,)]
+    assert producers.remember(Namespace.of("atlas", "s2"), "elsewhere", pinned=True).written == 1
 
 
 def test_a_pass_that_was_planned_before_the_pin_leaves_the_record_alone() -> None:
