@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # The 201 banks and namespaces fill a few pages, which are as well scanned.
-BIG = {"tier_records", "tier_vectors", "tier_postings", "cold_words", "operation_steps", "outbox", "operations"}
+BIG = {
+    "tier_records",
+    "tier_vectors",
+    "tier_postings",
+    "cold_words",
+    "cold_bodies",
+    "operation_steps",
+    "outbox",
+    "operations",
+}
 
 
 class Explained:

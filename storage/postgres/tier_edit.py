@@ -50,7 +50,7 @@ WITH edited AS (
     DELETE FROM cold_bodies AS b USING edited AS e WHERE b.record_key = e.key AND %(lifted)s
 ), logged AS (
     INSERT INTO tier_moves (record_key, namespace_id, operation_id, source, target, reason)
-    SELECT key, namespace_id, %(operation)s, 1, 2, 'access' FROM edited WHERE %(lifted)s
+    SELECT key, namespace_id, %(operation)s, 1, 2, 'restore' FROM edited WHERE %(lifted)s
 )
 SELECT version, vector_state FROM edited"""
 
@@ -63,8 +63,13 @@ UPDATE tier_records AS r SET pinned = %(pinned)s, version = r.version + 1 FROM m
 RETURNING r.key, r.version, r.tier"""
 
 _KNOWN = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND id = ANY(%s)"
-_PINNED = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND pinned"
-_HOLD = "SELECT 1 FROM namespaces WHERE id = %s FOR NO KEY UPDATE"
+_PINNED_OF = """
+SELECT coalesce(max(n), 0) FROM (
+    SELECT count(*) AS n FROM tier_records WHERE namespace_id = ANY(%s) AND pinned GROUP BY namespace_id) AS counted"""
+# No row is locked for it: whoever indexes records locks these before their namespace, and who pins comes from the other side.
+_HOLD = """
+SELECT pg_advisory_xact_lock(352194132, n) FROM (
+    SELECT DISTINCT hashint8(id) AS n FROM unnest(%s::bigint[]) AS g (id) ORDER BY n) AS each"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,13 +230,13 @@ def _set_pinned(
     operation, fresh = operations.create(conn, new)
     if not fresh:
         return Pinned(operation.id, new=False), []
-    conn.execute(_HOLD, (place.namespace_id,))  # two callers must not both see room for one more
+    hold(conn, [place.namespace_id])
     if missing := len(set(ids)) - _count(conn, _KNOWN, place.namespace_id, list(ids)):
         raise RejectedError(f"{missing} of {len(set(ids))} records are not in this namespace")
     values = {"ns": place.namespace_id, "ids": list(ids), "pinned": pinned}
     rows = conn.execute(_PIN, values).fetchall()
-    if most is not None and rows and _count(conn, _PINNED, place.namespace_id) > most:
-        raise RejectedError(f"no more than {most} records of a namespace can be pinned")
+    if most is not None and rows:
+        check_pins(conn, [place.namespace_id], most)
     moves = [
         Move(int(key), int(version), Tier.COLD, Tier.WARM, Reason.PIN)
         for key, version, tier in rows
@@ -243,10 +248,14 @@ def _set_pinned(
     return Pinned(new.id, records=len(rows), restoring=len(moves)), messages
 
 
-def check_pins(conn: Connection, place: Place, ids: Sequence[str], most: int) -> None:
-    """Raises: RejectedError when pinning these records, which may be new, would be one too many for the namespace."""
-    others = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND pinned AND id <> ALL(%s)"
-    if _count(conn, others, place.namespace_id, list(ids)) + len(set(ids)) > most:
+def hold(conn: Connection, namespace_ids: Sequence[int]) -> None:
+    """Let nobody else pin records of these namespaces before this transaction ends: two must not both see room for one more."""
+    conn.execute(_HOLD, (list(namespace_ids),))
+
+
+def check_pins(conn: Connection, namespace_ids: Sequence[int], most: int) -> None:
+    """Look at what a transaction has pinned in namespaces that it holds. Raises: RejectedError when it is too much for one."""
+    if _count(conn, _PINNED_OF, list(namespace_ids)) > most:
         raise RejectedError(f"no more than {most} records of a namespace can be pinned")
 
 
