@@ -113,13 +113,25 @@ class Passing:
         swapped = self._writer.replace(namespace, record, after)
         if move.source is Tier.COLD and swapped:
             self.forget_summary(namespace, record.id)
+        elif summary is not None and not swapped:
+            self._summary_of_none(namespace, record.id)
         return swapped
 
     def _evict(self, namespace: Namespace, record: StoredRecord) -> bool:
-        if not self._writer.remove(namespace, record.id, only=record):
-            return False
-        self.forget_summary(namespace, record.id)
-        return True
+        # First, while the record still tells of it: nobody would find it afterwards.
+        self._summaries.delete(namespace, record.id)
+        if self._writer.remove(namespace, record.id, only=record):
+            return True
+        known = self._store.get(namespace, record.id)
+        if known is not None and known.tier is Tier.COLD and known.summary is not None:
+            self._summaries.index(namespace, known.id, known.summary)
+        return False
+
+    def _summary_of_none(self, namespace: Namespace, record_id: str) -> None:
+        """Take a summary out of the index whose record changed or went before it could go cold."""
+        known = self._store.get(namespace, record_id)
+        if known is None or known.tier is not Tier.COLD:
+            self.forget_summary(namespace, record_id)
 
 
 def snapshot(states: Iterable[State], free: Iterable[State], policy: Policy, now: datetime) -> Snapshot:

@@ -13,12 +13,14 @@ from uuid import uuid4
 
 from uuid_utils.compat import uuid7
 
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checked_id, checked_limit, placed
-from isotherm.storage.postgres import namespaces, tier_rows
+from isotherm.storage import cold
+from isotherm.storage.postgres import cold_blobs, namespaces, tier_rows
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.reach import of_owner, over_all
@@ -28,6 +30,8 @@ from isotherm.storage.tier import TierMemory
 from isotherm.storage.tier_stores.faults import Damaged, Faults
 
 T = TypeVar("T")
+# Records in a transaction that removes several, and objects in a turn.
+_SOME = 500
 
 
 class PostgresStore:
@@ -145,23 +149,62 @@ class PostgresStore:
 
     @of_owner
     def delete(self, namespace: Namespace, record_id: str) -> bool:
-        """Remove a record with all that hangs on it."""
-        return self._remove(checked(namespace), checked_id(record_id), lambda _: True)
+        """Remove a record with all that hangs on it, and its object in the blob store."""
+        namespace = checked(namespace)
+        gone = self._remove(namespace, checked_id(record_id), lambda _: True, erased=True)
+        self._collect(namespace)
+        return gone
+
+    @of_owner
+    def forget_all(self, namespace: Namespace) -> int:
+        """Remove all records of a namespace, so many in a transaction, and their objects in the blob store."""
+        namespace, gone = checked(namespace), 0
+        while namespaces.find(namespace) is not None:
+            some = self._change(namespace, lambda conn, place: tier_rows.erase_some(conn, place, _SOME, self._patience))
+            gone += some
+            if not some:
+                break
+        self._collect(namespace)
+        return gone
 
     @of_owner
     def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
         """Remove a record that was read, False when that has changed; its row is locked in between."""
         return self._remove(checked(namespace), checked_id(old.id), lambda row: row.equals(old))
 
-    def _remove(self, namespace: Namespace, record_id: str, wanted: Callable[[Row], bool]) -> bool:
+    def _remove(
+        self, namespace: Namespace, record_id: str, wanted: Callable[[Row], bool], *, erased: bool = False
+    ) -> bool:
         if namespaces.find(namespace) is None:
             return False
 
         def remove(conn: Connection, place: Place) -> bool:
             row = tier_rows.lock(conn, place, record_id)
-            return row is not None and wanted(row) and tier_rows.delete(conn, row)
+            if row is None or not wanted(row) or not tier_rows.delete(conn, row):
+                return False
+            if erased:
+                tier_rows.erase(conn, place, [row.key], self._patience)
+            return True
 
         return self._change(namespace, remove)
+
+    def _collect(self, namespace: Namespace) -> None:
+        """Remove objects that no body of the namespace refers to. Raises: TransientError while some are left."""
+        place = namespaces.find(namespace)
+        if place is None:
+            return
+        while self._has_objects_left(place):
+            with connection() as conn:
+                dead = cold_blobs.condemn_of(conn, place.namespace_id, _SOME)
+            if not dead:
+                raise TransientError("objects of what was removed stay while a backup copies them")
+            gone = cold.collect(self._blobs, dead)
+            with connection() as conn:
+                cold_blobs.remove(conn, gone)
+
+    def _has_objects_left(self, place: Place) -> bool:
+        with connection() as conn:
+            return cold_blobs.are_left(conn, place.namespace_id)
 
     @over_all
     def namespaces(self) -> Sequence[Namespace]:
