@@ -16,13 +16,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
 from isotherm.pipeline.errors import IsothermError, RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.bodies import Body, BodyStore, LostBody, Pointer
 from isotherm.pipeline.tier.outline import Outline
-from isotherm.pipeline.tier.pointers import Body, Pointer
 from isotherm.pipeline.tier.policy import Policy, reachable
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, Store, StoredRecord, checked, checked_id, checked_limit, placed
@@ -34,40 +33,6 @@ _TRIES = 3
 _MOST_TRIES = 1_000
 # Bodies left over that a write tries to remove.
 _PER_WRITE = 4
-
-
-class BodyStore(Protocol):
-    """What a composite needs of the store of a tier's bodies; every `Store` is one."""
-
-    @property
-    def levels(self) -> frozenset[Tier]:
-        """The tiers this store keeps."""
-        ...
-
-    def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
-        """Store a body as a record of its own id."""
-        ...
-
-    def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
-        """The body of an id."""
-        ...
-
-    def delete(self, namespace: Namespace, record_id: str) -> bool:
-        """Remove a body; False when there is none."""
-        ...
-
-    def forget_all(self, namespace: Namespace) -> int:
-        """Remove all that is kept of a namespace."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LostBody:
-    """A record whose text cannot be read: its body is missing, or is not the one that was stored."""
-
-    namespace: Namespace
-    record_id: str
-    tier: Tier
 
 
 class CompositeStore:
@@ -101,7 +66,10 @@ class CompositeStore:
         return frozenset(self._bodies)
 
     def lost(self) -> tuple[LostBody, ...]:
-        """Records whose bodies were found missing or changed, the newest 1,000; they are left out of every answer."""
+        """Records whose bodies were found missing or changed, the newest 1,000.
+
+        They are left out of every answer until they are remembered again.
+        """
         return tuple(self._lost)
 
     def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
@@ -109,7 +77,10 @@ class CompositeStore:
         namespace, new = checked(namespace), self._placed(record)
         with self._stripes.of(namespace, new.id):
             while True:
-                stored = self._write(namespace, self._index.get(namespace, new.id), new)
+                row = self._index.get(namespace, new.id)
+                pointer = self._pointer(row)
+                same = pointer is not None and pointer.body.is_of(new)
+                stored = self._write(namespace, row, new, anew=same and self._is_lost(namespace, row))
                 if stored is not None:
                     return stored
 
@@ -118,7 +89,8 @@ class CompositeStore:
         namespace, new = checked(namespace), self._placed(new)
         with self._stripes.of(namespace, new.id):
             row = self._index.get(namespace, new.id)
-            return self._write(namespace, row, new) if self._is(row, old) else None
+            lost = old is None and self._is_lost(namespace, row)
+            return self._write(namespace, row, new, anew=lost) if lost or self._is(row, old) else None
 
     def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
         """The record of an id, None too when its body is lost."""
@@ -224,13 +196,16 @@ class CompositeStore:
     def _placed(self, record: StoredRecord) -> StoredRecord:
         return placed(record.cleaned(), self.levels)
 
-    def _write(self, namespace: Namespace, row: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
+    def _write(
+        self, namespace: Namespace, row: StoredRecord | None, new: StoredRecord, *, anew: bool
+    ) -> StoredRecord | None:
         """Body, index, old body, in this order. None when the row has changed; then the old body stays.
 
+        Args: anew: write a body also for the same text in the same tier.
         Raises: TransientError when the old body cannot be removed nor the row name it; then the row is again what it was.
         """
         old = self._body_of(row)
-        slim, fresh = self._slimmed(namespace, row, new)
+        slim, fresh = self._slimmed(namespace, row, new, anew=anew)
         try:
             done = self._index.swap(namespace, row, slim)
         except BaseException:
@@ -245,11 +220,12 @@ class CompositeStore:
             self._drop(namespace, new.id, old)
         elif row is not None and old is not None and self._body_of(done) is None:
             self._remove_or_undo(namespace, row, done, old)
+        self._found_again(namespace, new.id)
         self.collect(limit=_PER_WRITE)
         return replace(done, content=new.content)
 
     def _slimmed(
-        self, namespace: Namespace, row: StoredRecord | None, new: StoredRecord
+        self, namespace: Namespace, row: StoredRecord | None, new: StoredRecord, *, anew: bool
     ) -> tuple[StoredRecord, Body | None]:
         """The row of the index, and the body that was written for it: none for the same text in the same tier.
 
@@ -260,7 +236,7 @@ class CompositeStore:
         if store is self._index:
             self._remove(namespace, *(before.old if before else ()))
             return new, None
-        if before is not None and before.body.is_of(new):
+        if before is not None and before.body.is_of(new) and not anew:
             return replace(new, content=before.written()), None
         body = Body.of(new)
         store.put(namespace, body.stored(new))
@@ -294,6 +270,10 @@ class CompositeStore:
     def _outlined(self, row: StoredRecord) -> Outline:
         body = self._body_of(row)
         return Outline.of(row) if body is None else Outline(replace(row, content=""), body.size, body.sha256)
+
+    def _is_lost(self, namespace: Namespace, row: StoredRecord | None) -> bool:
+        """Whether the text of a row cannot be read any more. Raises: TransientError when its store is away."""
+        return row is not None and self._whole(namespace, row) is None
 
     def _is(self, row: StoredRecord | None, old: StoredRecord | None) -> bool:
         """Whether the row of the index is the one of this record."""
@@ -363,6 +343,13 @@ class CompositeStore:
     def _leave(self, namespace: Namespace, record_id: str, body: Body | None) -> None:
         if body is not None:
             self._leftover.append((namespace, record_id, body))
+
+    def _found_again(self, namespace: Namespace, record_id: str) -> None:
+        """A record that has a body again is told anew should that be lost too."""
+        for lost in self._lost.copy():
+            if (lost.namespace, lost.record_id) == (namespace, record_id):
+                with suppress(ValueError):  # somebody else was faster
+                    self._lost.remove(lost)
 
     def _note(self, lost: LostBody) -> None:
         if lost in self._lost:

@@ -114,7 +114,7 @@ class Store(Protocol):
         ...
 
     def swap(self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
-        """Store a record only if what is stored under its id still equals `old` (None: nothing is).
+        """Store a record only if what is stored under its id still equals `old` (None: nothing is that `get` could answer).
 
         Returns: it as stored, or None when something else is there; then nothing was written.
         """

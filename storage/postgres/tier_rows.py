@@ -157,12 +157,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a write belongs to: its operation, its place, and the steps that follow."""
+    """What a write belongs to: its operation, its place, and the steps that follow.
+
+    Args: anew: the body of a cold row is written also when it should be what it is.
+    """
 
     operation_id: UUID
     place: Place
     patience: Patience
     embeds: bool
+    anew: bool = False
 
 
 def get(conn: Connection, place: Place, record_id: str) -> Row | None:
@@ -240,7 +244,7 @@ def write(conn: Connection, writing: Writing, row: Row | None, record: StoredRec
     Raises: ChangedError when somebody else made the row meanwhile.
     """
     at = _remember(conn, writing, row, record) if row is None or _differs(row, record) else _At(row)
-    stays = record.tier is Tier.COLD and row is not None and row.found_by(record.summary)
+    stays = record.tier is Tier.COLD and row is not None and row.found_by(record.summary) and not writing.anew
     if at.tier is not Tier.COLD or not stays:
         _step(conn, writing, at, record)
     conn.execute(_LIFE, _life(at.key, record))

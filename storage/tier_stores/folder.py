@@ -77,6 +77,8 @@ class FolderStore:
     def swap(self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
         """Store a record over one that was read, None when that has changed."""
         namespace, new = checked(namespace), placed(new.cleaned(), self.levels)
+        if old is None:
+            self.get(namespace, new.id)  # which sets a damaged one aside
         with files.translated(), self._index.writing() as writer:
             known = self._begin(writer).find(namespace, new.id)
             if not self._is(namespace, known, old):

@@ -7,13 +7,14 @@ given. The words of a new text are indexed by the step that `remember` writes, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 from uuid import uuid4
 
 from uuid_utils.compat import uuid7
 
-from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.outline import Outline
@@ -74,12 +75,15 @@ class PostgresStore:
     def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
         """Store a record over whatever has its id."""
         namespace, record = checked(namespace), placed(record.cleaned(), self._levels)
+        lost = self._lost(namespace, record.id) if record.tier is Tier.COLD else None
+
+        def write(conn: Connection, place: Place) -> StoredRecord:
+            row = tier_rows.lock(conn, place, record.id)
+            return self._write(conn, place, row, record, anew=row is not None and row.version == lost)
+
         while True:
             try:
-                return self._change(
-                    namespace,
-                    lambda conn, place: self._write(conn, place, tier_rows.lock(conn, place, record.id), record),
-                )
+                return self._change(namespace, write)
             except ChangedError:
                 continue  # another writer made the row first
 
@@ -87,16 +91,34 @@ class PostgresStore:
     def swap(self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
         """Store a record over one that was read, None when that has changed."""
         namespace, new = checked(namespace), placed(new.cleaned(), self._levels)
+        done = self._swapped(namespace, old, new)
+        if done is None and old is None and (lost := self._lost(namespace, new.id)) is not None:
+            return self._swapped(namespace, None, new, over=lost)
+        return done
 
+    def _swapped(
+        self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord, *, over: int | None = None
+    ) -> StoredRecord | None:
         def write(conn: Connection, place: Place) -> StoredRecord | None:
             row = tier_rows.lock(conn, place, new.id)
-            same = old is None if row is None else old is not None and row.equals(old)
-            return self._write(conn, place, row, new) if same else None
+            if row is None:
+                return self._write(conn, place, None, new, anew=True) if old is None else None
+            same = row.version == over if old is None else row.equals(old)
+            return self._write(conn, place, row, new, anew=old is None) if same else None
 
         try:
             return self._change(namespace, write)
         except ChangedError:
             return None
+
+    def _lost(self, namespace: Namespace, record_id: str) -> int | None:
+        """The version of a row whose body is missing or damaged, None of any other."""
+        place = namespaces.find(namespace)
+        if place is None:
+            return None
+        with connection() as conn:
+            row = tier_rows.get(conn, place, record_id)
+        return row.version if row is not None and self._whole(namespace, row) is None else None
 
     @of_owner
     def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
@@ -219,12 +241,17 @@ class PostgresStore:
 
         return namespaces.again_if_erased(changed)
 
-    def _write(self, conn: Connection, place: Place, row: Row | None, record: StoredRecord) -> StoredRecord:
-        writing = Writing(uuid7(), place, self._patience, embeds=self._embeds)
+    def _write(
+        self, conn: Connection, place: Place, row: Row | None, record: StoredRecord, *, anew: bool
+    ) -> StoredRecord:
+        writing = Writing(uuid7(), place, self._patience, embeds=self._embeds, anew=anew)
         return tier_rows.write(conn, writing, row, replace(record, version=row.version + 1 if row else 1))
 
     def _whole(self, namespace: Namespace, row: Row) -> StoredRecord | None:
-        fetched = None if row.object_key is None else self._blobs.get(row.object_key)
+        fetched = None
+        if row.object_key is not None:
+            with suppress(RejectedError):  # longer than any body: not what was put there
+                fetched = self._blobs.get(row.object_key)
         record = row.record(fetched)
         if record is None:
             self._faults.add(Damaged(namespace, row.id, "tier_records", "the stored body is missing or damaged"))

@@ -8,7 +8,7 @@ from uuid import uuid4
 import pytest
 from tier_stores import NS, record
 
-from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.errors import NotFoundError, RejectedError, TransientError
 from isotherm.pipeline.tier.blobs import owner_prefix
 from isotherm.pipeline.tier.manager import Manager
 from isotherm.pipeline.tier.policy import Policy
@@ -35,16 +35,19 @@ def row_security() -> bool:
 
 
 class Blobs:
-    """A blob store that is away while told so."""
+    """A blob store that is away while told so, or holds what is no body."""
 
     def __init__(self, inner: BlobStore) -> None:
         self.inner = inner
         self.away = False
+        self.too_long = False
 
     def put(self, key: str, data: bytes) -> None:
         self.inner.put(key, data)
 
     def get(self, key: str) -> bytes | None:
+        if self.too_long:
+            raise RejectedError("longer than any body")
         return self.inner.get(key)
 
     def delete(self, key: str) -> None:
@@ -128,3 +131,47 @@ def test_answers_of_steps_forget_the_record_too(store: PostgresStore, *, whole: 
         assert store.delete(NS, "r1") is True
     read = "SELECT answer::text FROM operation_steps WHERE operation_id = %(id)s"
     assert fetch_all(read, {"id": operation}) == [('{"summaries": {}}',)]
+
+
+def lost(store: PostgresStore, how: str) -> None:
+    """A cold record whose body is gone or no body."""
+    blobs = with_object(store)
+    (name,) = blobs.keys(owner_prefix(NS))
+    if how == "object gone":
+        blobs.delete(name)
+        return
+    if how == "object too long":
+        blobs.too_long = True
+        return
+    with system(), connection() as conn:
+        conn.execute("UPDATE cold_bodies SET body = 'noise', blob_id = NULL")
+
+
+@pytest.mark.parametrize("how", ["object gone", "object too long", "noise"])
+@pytest.mark.parametrize("tier", [Tier.HOT, Tier.COLD])
+def test_a_record_whose_body_is_lost_may_be_remembered_again(store: PostgresStore, how: str, tier: Tier) -> None:
+    lost(store, how)
+    assert store.get(NS, "r1") is None
+    given = record("r1", KELP, tier=tier, summary="kelp" if tier is Tier.COLD else None)
+    again = store.swap(NS, None, given)
+    assert again is not None
+    assert store.get(NS, "r1") == again
+    assert (again.tier, again.version) == (tier, 2)
+    assert store.swap(NS, None, given) is None
+
+
+@pytest.mark.parametrize("how", ["object gone", "noise"])
+def test_a_record_is_put_over_a_lost_one_of_the_same_text(store: PostgresStore, how: str) -> None:
+    lost(store, how)
+    again = store.put(NS, record("r1", KELP, tier=Tier.COLD, summary="kelp"))
+    assert store.get(NS, "r1") == again
+
+
+def test_a_pass_sets_a_lost_record_aside(store: PostgresStore) -> None:
+    lost(store, "noise")
+    store.put(NS, record("r2", "eelgrass", tier=Tier.COLD, age=-60))
+    manager = Manager(store, Policy.single_level().model_copy(update={"cold_capacity": 1, "cooldown": None}))
+    assert [one.record_id for one in manager.reconcile(NS).set_aside] == ["r1"]
+    assert manager.reconcile(NS).evicted == ("r2",)
+    with pytest.raises(NotFoundError):
+        manager.get(NS, "r1")

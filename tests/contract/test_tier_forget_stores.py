@@ -109,6 +109,17 @@ def test_a_forgotten_namespace_leaves_nothing_of_what_was_set_aside(opened: Open
     assert NS.key.hex().encode() not in bytes_of(store)
 
 
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_record_may_be_made_anew_before_anybody_read_it(opened: Opened, kind: str) -> None:
+    store: Any = opened.open(kind)
+    store.put(NS, record("r1"))
+    DAMAGED[kind][0](store, "r1")
+    again = store.swap(NS, None, record("r1", "again"))
+    assert again is not None
+    assert store.get(NS, "r1") == again
+    assert [fault.record_id for fault in store.damaged()] == ["r1"]
+
+
 def test_what_a_new_index_could_not_read_is_forgotten_with_its_namespace(opened: Opened) -> None:
     store = opened.cold_folder()
     store.put(NS, record("r1"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from managing import COLD, DAY, HOT, NS, WARM, Summaries, managed, new, policy, row
+from managing import COLD, DAY, HOT, NS, WARM, Clock, Summaries, managed, new, policy, row
 
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.identity import Namespace
@@ -232,3 +232,76 @@ def test_a_forgotten_namespace_is_not_told_to_be_gone_from_a_mirror_that_is_away
     manager.remember(NS, new("a"))
     with pytest.raises(MirrorError):
         manager.forget(NS)
+
+
+def lose(bodies: dict[Tier, Stuck], tier: Tier, content: str) -> None:
+    (body,) = [one for one in bodies[tier].list(NS, tier) if one.content == content]
+    bodies[tier].delete(NS, body.id)
+
+
+def test_a_record_whose_text_is_lost_is_set_aside_and_blocks_no_tier() -> None:
+    index, bodies = parts()
+    store, clock = CompositeStore(index, bodies, Policy()), Clock()
+    manager = managed(policy(hot_capacity=1), row("a", idle=DAY), row("b"), store=store, clock=clock)
+    lose(bodies, HOT, "kelp a")
+    first = manager.reconcile(NS)
+    assert [(one.record_id, one.reason) for one in first.set_aside] == [("a", "its text cannot be read")]
+    assert (first.changed, [one.record_id for one in manager.set_aside(NS)]) == (0, ["a"])
+    assert manager.reconcile(NS).report.demoted == 1
+    assert (store.count(NS, HOT), store.count(NS, WARM)) == (1, 1)
+    clock.advance(2 * DAY)
+    assert manager.reconcile(NS).set_aside == ()
+
+
+def test_a_record_that_went_during_a_pass_is_not_set_aside() -> None:
+    class Going(MemoryStore):
+        def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
+            self.delete(namespace, record_id)
+            return None
+
+    manager = managed(policy(hot_capacity=0), store=Going())
+    manager.remember(NS, new("a"))
+    report = manager.reconcile(NS)
+    assert (report.changed, report.set_aside, manager.set_aside(NS)) == (1, (), [])
+
+
+@pytest.mark.parametrize("content", ["kelp a", "eelgrass"])
+@pytest.mark.parametrize("tier", [HOT, WARM])
+def test_a_lost_record_may_be_remembered_again(content: str, tier: Tier) -> None:
+    index, bodies = parts()
+    store = CompositeStore(index, bodies, Policy())
+    manager = managed(store=store)
+    manager.remember(NS, new("a", "kelp a"))
+    lose(bodies, HOT, "kelp a")
+    assert store.get(NS, "a") is None
+    again = manager.remember(NS, new("a", content, tier=tier))
+    assert (again.content, again.tier) == (content, tier)
+    assert manager.get(NS, "a").content == content
+    assert (store.lost(), held(bodies)) == ((), 1)
+
+
+def test_a_record_is_put_over_a_lost_one_of_the_same_text() -> None:
+    index, bodies = parts()
+    store = CompositeStore(index, bodies, Policy())
+    put = store.put(NS, row("a"))
+    lose(bodies, HOT, "kelp a")
+    again = store.put(NS, put)
+    assert (store.get(NS, "a"), again.version) == (again, 2)
+
+
+def test_a_record_whose_store_is_away_is_not_taken_for_lost() -> None:
+    index, bodies = parts()
+    store = CompositeStore(index, bodies, Policy())
+    store.put(NS, row("a"))
+
+    def away(*_: Any) -> StoredRecord | None:
+        raise TransientError("no bodies")
+
+    bodies[HOT].get = away  # type: ignore[method-assign]
+    with pytest.raises(TransientError):
+        store.swap(NS, None, row("a", content="eelgrass"))
+    del bodies[HOT].get
+    assert store.swap(NS, None, row("a", content="eelgrass")) is None
+    found = store.get(NS, "a")
+    assert found is not None
+    assert found.content == "kelp a"

@@ -1,4 +1,4 @@
-"""What the rows of a composite hold in place of a text: where the body is, and which older ones may still be there."""
+"""Bodies of a composite's records: what their stores must do, and the pointers to them that the rows of the index hold."""
 
 from __future__ import annotations
 
@@ -6,10 +6,46 @@ import json
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from isotherm.pipeline.hashing import digest
+from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import StoredRecord
+
+
+class BodyStore(Protocol):
+    """What a composite needs of the store of a tier's bodies; every `Store` is one."""
+
+    @property
+    def levels(self) -> frozenset[Tier]:
+        """The tiers this store keeps."""
+        ...
+
+    def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
+        """Store a body as a record of its own id."""
+        ...
+
+    def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
+        """The body of an id."""
+        ...
+
+    def delete(self, namespace: Namespace, record_id: str) -> bool:
+        """Remove a body; False when there is none."""
+        ...
+
+    def forget_all(self, namespace: Namespace) -> int:
+        """Remove all that is kept of a namespace."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LostBody:
+    """A record whose text cannot be read: its body is missing, or is not the one that was stored."""
+
+    namespace: Namespace
+    record_id: str
+    tier: Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +80,10 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """Args: body: the one that counts; old: those before it that are to go, and mostly have gone."""
+    """Where a text is.
+
+    Args: body: the one that counts; old: those before it that are to go, and mostly have gone.
+    """
 
     body: Body
     old: tuple[Body, ...] = ()
