@@ -18,7 +18,7 @@ from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.storage.postgres import operations, outbox, steps, tier_index, tier_move
-from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres.namespaces import EACH_ID, Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
@@ -54,16 +54,20 @@ WITH edited AS (
 )
 SELECT version, vector_state FROM edited"""
 
-_PIN = """
+_PIN = f"""
 WITH mine AS (
-    SELECT r.key FROM tier_records AS r
-    WHERE r.namespace_id = %(ns)s AND r.id = ANY(%(ids)s) AND r.pinned <> %(pinned)s ORDER BY r.id FOR NO KEY UPDATE
+    SELECT r.key FROM {EACH_ID} CROSS JOIN LATERAL (
+        SELECT r.key FROM tier_records AS r WHERE r.namespace_id = %(ns)s AND r.id = g.id AND r.pinned <> %(pinned)s
+        LIMIT 1 FOR NO KEY UPDATE) AS r
 )
 UPDATE tier_records AS r SET pinned = %(pinned)s, version = r.version + 1 FROM mine AS m WHERE r.key = m.key
 RETURNING r.key, r.version, r.tier"""
 
-_KNOWN = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND id = ANY(%s)"
-_PINNED = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND pinned"
+_KNOWN = f"""
+SELECT count(*) FROM {EACH_ID} CROSS JOIN LATERAL (
+    SELECT 1 FROM tier_records AS r WHERE r.namespace_id = %(ns)s AND r.id = g.id LIMIT 1) AS r"""
+_PINNED = "SELECT count(*) FROM tier_records WHERE namespace_id = %(ns)s AND pinned"
+_PINNED_OTHERS = f"{_PINNED} AND id <> ALL(%(ids)s)"
 _HOLD = "SELECT 1 FROM namespaces WHERE id = %s FOR NO KEY UPDATE"
 
 
@@ -226,11 +230,11 @@ def _set_pinned(
     if not fresh:
         return Pinned(operation.id, new=False), []
     conn.execute(_HOLD, (place.namespace_id,))  # two callers must not both see room for one more
-    if missing := len(set(ids)) - _count(conn, _KNOWN, place.namespace_id, list(ids)):
-        raise RejectedError(f"{missing} of {len(set(ids))} records are not in this namespace")
     values = {"ns": place.namespace_id, "ids": list(ids), "pinned": pinned}
+    if missing := len(set(ids)) - _count(conn, _KNOWN, values):
+        raise RejectedError(f"{missing} of {len(set(ids))} records are not in this namespace")
     rows = conn.execute(_PIN, values).fetchall()
-    if most is not None and rows and _count(conn, _PINNED, place.namespace_id) > most:
+    if most is not None and rows and _count(conn, _PINNED, values) > most:
         raise RejectedError(f"no more than {most} records of a namespace can be pinned")
     moves = [
         Move(int(key), int(version), Tier.COLD, Tier.WARM, Reason.PIN)
@@ -245,12 +249,12 @@ def _set_pinned(
 
 def check_pins(conn: Connection, place: Place, ids: Sequence[str], most: int) -> None:
     """Raises: RejectedError when pinning these records, which may be new, would be one too many for the namespace."""
-    others = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND pinned AND id <> ALL(%s)"
-    if _count(conn, others, place.namespace_id, list(ids)) + len(set(ids)) > most:
+    others = _count(conn, _PINNED_OTHERS, {"ns": place.namespace_id, "ids": list(ids)})
+    if others + len(set(ids)) > most:
         raise RejectedError(f"no more than {most} records of a namespace can be pinned")
 
 
-def _count(conn: Connection, sql: str, *values: Any) -> int:  # noqa: ANN401 - parameters of any type
+def _count(conn: Connection, sql: str, values: dict[str, Any]) -> int:
     row = conn.execute(sql, values).fetchone()
     return int(row[0]) if row else 0
 
