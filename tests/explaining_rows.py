@@ -51,7 +51,7 @@ SELECT 'object/' || key, bank_id, namespace_id, key, 9, CASE WHEN summary = 'sho
     ELSE (ARRAY['writing', 'orphan', 'dead'])[1 + key % 3] END, now() - interval '1 day'
 FROM tier_records WHERE tier = 1 AND (summary = 'short' AND key % 100 < 50 OR key % 1000 < 50);
 INSERT INTO cold_bodies (record_key, body, blob_id, codec, raw_bytes)
-SELECT r.key, CASE WHEN b.id IS NULL THEN 'body' END::bytea, b.id, 'zstd', 9
+SELECT r.key, CASE WHEN b.id IS NULL THEN repeat('body', 100) END::bytea, b.id, 'zstd', 9
 FROM tier_records AS r LEFT JOIN cold_blobs AS b ON b.record_key = r.key WHERE r.summary = 'short';
 INSERT INTO tier_vectors (record_key, bank_id, namespace_id, model, dim, vector, bits)
 SELECT key, bank_id, namespace_id, CASE WHEN key % 1000 = 7 THEN 'old' ELSE 'new' END, 64,
