@@ -120,10 +120,12 @@ class Manager:
         new = self._summarized(owner, changes.stored(given.cleaned()))
 
         def rule(known: StoredRecord | None) -> StoredRecord:
-            return new if known is None else changes.remembered_again(known, new, now)
+            return new if known is None else self._kept_up(changes.remembered_again(known, new, now), now)
 
         before, after = self._writer.change(owner, new.id, rule)
-        if before is not None and before.tier is Tier.COLD and after.content != before.content:
+        if before is not None and before.content == after.content:
+            self._note_lift(owner, before, after, Reason.PIN, now)
+        if after.tier is not Tier.COLD and Tier.COLD in {new.tier, after.tier if before is None else before.tier}:
             self._passing.forget_summary(owner, new.id)
         return self._shown(owner, after, now)
 
@@ -162,8 +164,7 @@ class Manager:
         self._refuse_too_many_pins(owner, record_id)
 
         def rule(known: StoredRecord | None) -> StoredRecord:
-            pinned = replace(existing(known), pinned=True)
-            return changes.moved(pinned, Tier.WARM, now, Reason.PIN) if pinned.tier is Tier.COLD else pinned
+            return self._kept_up(replace(existing(known), pinned=True), now)
 
         before, after = self._writer.change(owner, checked_id(record_id), rule)
         self._note_lift(owner, before, after, Reason.PIN, now)
@@ -346,6 +347,9 @@ class Manager:
             return replace(new, summary=self._summaries.archive(owner, new))
         except RejectedError:
             return replace(new, tier=Tier.WARM)
+
+    def _kept_up(self, record: StoredRecord, now: datetime) -> StoredRecord:
+        return changes.kept_up(record, now) if Tier.WARM in self._store.levels else record
 
     def _index_summary(self, owner: Namespace, record: StoredRecord) -> bool:
         if record.tier is not Tier.COLD or record.summary is None:

@@ -19,6 +19,7 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checked_id, checked_limit, placed
+from isotherm.storage.durable import named_folder
 from isotherm.storage.tier_stores import files
 from isotherm.storage.tier_stores.codec import MAX_FRAME_BYTES, DamagedError, decode, encode, named
 from isotherm.storage.tier_stores.faults import Damaged, Faults
@@ -35,13 +36,13 @@ class FolderStore:
 
     Args: folder: made when it is not there; level: the tier it keeps; report: told of each damaged record, whose file is
         set aside.
-    Raises: UnavailableError when the folder cannot be used.
+    Raises: RejectedError when the folder has no name; UnavailableError when it cannot be used.
     """
 
     def __init__(
         self, folder: Path, *, level: Tier = Tier.COLD, report: Callable[[Damaged], None] | None = None
     ) -> None:
-        self._folder = folder
+        self._folder = named_folder(folder)
         self._level = level
         self._faults = Faults(report)
         with files.translated():
