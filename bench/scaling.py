@@ -25,7 +25,7 @@ from writing import against_inserts
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.storage.opened import Storage
-from isotherm.storage.postgres import tier_plan
+from isotherm.storage.postgres import tier_passes
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import connection, fetch_all
 
@@ -307,7 +307,7 @@ def _due(bed: _Bed) -> float:
 
     def ask() -> None:
         with connection() as asking:
-            if (found := len(tier_plan.due(asking))) != _DUE:
+            if (found := len(tier_passes.due(asking))) != _DUE:
                 raise RuntimeError(f"{found} namespaces are due, not {_DUE}")
 
     return quantile(repeated(ask, 10), 0.5)

@@ -11,9 +11,10 @@ from isotherm.storage.postgres.cold_words import word
 from isotherm.storage.postgres.pool import Connection
 
 # The text a search sees as the caller gave it, as isotherm.pipeline.tier.records.searchable_text reads it. A cold record
-# with a body of its own is found by its summary, which was made from that text.
+# with a body of its own is found by its summary, which was made from that text. A test by EXISTS might be answered by reading
+# all bodies.
 SEARCHABLE = """CASE WHEN jsonb_typeof(r.metadata -> 'searchable') = 'string'
-    AND NOT (r.tier = 1 AND EXISTS (SELECT 1 FROM cold_bodies AS c WHERE c.record_key = r.key))
+    AND (r.tier <> 1 OR (SELECT c.record_key FROM cold_bodies AS c WHERE c.record_key = r.key) IS NULL)
     THEN r.metadata ->> 'searchable' END"""
 
 _UNINDEXED = f"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from commanding import Done, answer, isotherm
@@ -13,7 +14,8 @@ from tiering import LONG, NS, archive, store
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
-from isotherm.storage.postgres.pool import fetch_all
+from isotherm.storage.postgres import tier_held
+from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers
 from isotherm.tasks.commands import memory as commands
 from isotherm.tasks.commands import tiers as tiers_command
@@ -66,6 +68,48 @@ def test_a_record_is_shown_changed_and_refused_by_its_version() -> None:
     drive()
 
 
+def test_scope_and_run_reach_every_namespace_and_no_other(tmp_path: Path) -> None:
+    audit, of_run = ("--agent", "atlas", "--scope", "audit"), (*HERE, "--run", "r7")
+    for where, text in ((HERE, "kelp in a session"), (audit, "kelp in an audit"), (of_run, "kelp in a run")):
+        answer("remember", text, *where, "--key", "k")
+    [(session_id,), (audit_id,), (run_id,)] = fetch_all("SELECT id FROM tier_records ORDER BY key")
+    drive()
+    for where, record_id, foreign in ((HERE, session_id, of_run), (audit, audit_id, HERE), (of_run, run_id, audit)):
+        found = answer("get", record_id, *where)
+        assert found["text"] in {"kelp in a session", "kelp in an audit", "kelp in a run"}
+        assert (found["scope"], found["run"]) == (
+            "audit" if where == audit else "session",
+            "r7" if where == of_run else None,
+        )
+        assert [r["id"] for r in answer("recall", "kelp", *where)["records"]] == [record_id]
+        assert [r["id"] for r in answer("recall", "", *where)] == [record_id]
+        assert answer("pin", record_id, *where)["pinned"] == 1
+        assert answer("explain", record_id, *where)["record"]["pinned"]
+        assert answer("unpin", record_id, *where)["unpinned"] == 1
+        assert answer("update", record_id, f"{found['text']} again", *where)["written"]
+        drive()
+        assert answer("restore", record_id, *where)["records"][0]["tier"] == "hot"
+        assert answer("reconcile", *where)["namespaces"] == 1
+        [planned] = answer("tiers", "plan", *where)
+        assert (planned["scope"], planned["run"]) == (found["scope"], found["run"])
+        for verb in ("get", "pin", "explain", "restore"):
+            assert "Traceback" not in refused(verb, record_id, *foreign).stderr
+    assert len(answer("recall", "kelp", "--agent", "atlas")["records"]) == 3
+    assert answer("reconcile", "--agent", "atlas")["namespaces"] == 3
+    assert [(d["session"], d["scope"], d["run"]) for d in answer("tiers")] == [
+        (None, "audit", None), ("s1", "session", None), ("s1", "session", "r7")]  # fmt: skip
+    shown = isotherm("tiers").stdout
+    assert "scope" in shown
+    assert "audit" in shown
+    assert "s1 / r7" in shown
+    assert answer("export", *audit, "--out", str(tmp_path / "of-audit.jsonl"))["records"] == 1
+    assert "name the agent" in refused("export", "--run", "r7").stderr
+    assert answer("forget", audit_id, *audit, "--yes")["counts"]["records"] == 1
+    assert answer("forget", *of_run, "--yes")["level"] == "namespace"
+    assert fetch_all("SELECT content FROM tier_records") == [("kelp in a session again",)]
+    assert "either records" in refused("forget", "--agent", "atlas", "--run", "r7", "--interest", str(uuid4())).stderr
+
+
 def test_a_cold_record_is_read_whole_and_pinned_back_to_warm() -> None:
     store(("a", timedelta(days=9)), tier=Tier.WARM, content=LONG)
     archive("a")
@@ -111,6 +155,37 @@ def test_depth_shows_what_is_due_and_the_oldest_and_a_plan_moves_nothing(monkeyp
     assert isotherm("tiers", "--watch", "--every", "0.2").returncode == 0
     assert looks == [0.2, 0.2, 0.2]
     refused("tiers", "--watch", "--json")
+
+
+def test_what_is_set_aside_is_listed_with_its_reason_and_tried_again_when_asked() -> None:
+    assert "nothing is set aside" in isotherm("tiers", "aside").stdout
+    store(("a", timedelta(hours=1)), ("lost", timedelta(hours=1)), content="kelp")
+    audit = Namespace.of("zoe", None, "audit", run="r1", tenant="acme")
+    producers.remember(audit, "kelp", record_id="b")
+    drive()
+    keys = dict(fetch_all("SELECT id, key FROM tier_records"))
+    with connection() as conn:
+        for reasons in ({keys["a"]: "summary [empty]"}, {keys["a"]: "summary [empty]", keys["b"]: "summary declined"}):
+            tier_held.hold(conn, reasons, tier_held.Patience())
+        tier_held.hold(conn, {keys["lost"]: tier_held.MISSING_BODY}, tier_held.Patience())
+        conn.execute("UPDATE namespaces SET due_at = NULL")
+    first, lost = answer("tiers", "aside")
+    assert (first["scope"], first["agent"], first["session"], first["run"]) == ("session", "atlas", "s1", None)
+    assert (first["id"], first["tier"], first["reason"], first["attempts"]) == ("a", "hot", "summary [empty]", 2)
+    assert datetime.fromisoformat(first["held_until"]) > datetime.now(UTC) + timedelta(minutes=19)
+    assert (lost["id"], lost["held_until"], lost["quarantined"]) == ("lost", None, True)
+    [other] = answer("tiers", "aside", "--tenant", "acme", "--agent", "zoe")
+    assert (other["tenant"], other["scope"], other["run"], other["id"]) == ("acme", "audit", "r1", "b")
+    assert answer("tiers", "aside", "--agent", "zoe") == []
+    words = " ".join(isotherm("tiers", "aside", columns=160).stdout.split())
+    assert "summary [empty]" in words
+    assert "until it is restored" in words
+    assert "--limit" in isotherm("tiers", "aside", "--limit", "1").stdout
+    assert answer("tiers", "aside", "--again") == {"again": 1}
+    assert "0 records" in isotherm("tiers", "aside", "--again", "--agent", "nobody").stdout
+    assert fetch_all("SELECT record_key FROM tier_set_aside WHERE held_until <= now()") == [(keys["a"],)]
+    assert fetch_all("SELECT agent FROM namespaces WHERE due_at <= now()") == [("atlas",)], "nobody else's are touched"
+    assert "no longer" in isotherm("tiers", "aside", columns=160).stdout
 
 
 def test_tables_fit_a_narrow_terminal() -> None:

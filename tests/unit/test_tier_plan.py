@@ -317,6 +317,16 @@ def test_batches_hold_one_kind_of_work_each() -> None:
         plan_batches(plan, 0)
 
 
+def test_what_failed_before_goes_apart_in_the_smallest_batches() -> None:
+    plan = MigrationPlan(tuple(Move(key, 1, HOT, WARM, Reason.IDLE) for key in range(300)))
+    batches = plan_batches(plan, 200, apart={3, 7})
+    assert [len(batch.moves) for batch in batches] == [200, 98, 1, 1]
+    assert [move.key for batch in batches[2:] for move in batch.moves] == [3, 7]
+    many = plan_batches(plan, 200, archive_size=8, apart=range(300))
+    assert {len(batch.moves) for batch in many} == {5}, "never more than side by side"
+    assert Counter(move.key for batch in many for move in batch.moves) == Counter(range(300))
+
+
 durations = st.integers(0, 40 * 24).map(lambda hours: hours * HOUR)
 maybe_duration = st.none() | durations
 capacities = st.none() | st.integers(0, 6)
