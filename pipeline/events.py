@@ -21,10 +21,11 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRemembered(Event):
-    """Records were stored; `records` counts rows that are new or changed."""
+    """Records were stored; `records` counts rows that are new or changed, `moved` those that another text moved to its tier."""
 
     name: ClassVar[str] = "tier.records_remembered"
     records: int
+    moved: int = 0
 
 
 @dataclass(frozen=True, slots=True)

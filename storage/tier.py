@@ -27,7 +27,7 @@ from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.pipeline.tier.spans import DateReader, Span
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import cold, tier_learned
-from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_recall, tier_write
+from isotherm.storage.postgres import namespaces, outbox, tier_candidates, tier_edit, tier_recall, tier_write
 from isotherm.storage.postgres.cold_bodies import StoredBody
 from isotherm.storage.postgres.namespaces import Place, Scope
 from isotherm.storage.postgres.operations import NewOperation
@@ -120,12 +120,20 @@ class TierMemory:
 
     @of_operation
     def remember(
-        self, new: NewOperation, rows: Sequence[Placed], sent: Sequence[int] = (), also: Also | None = None
+        self,
+        new: NewOperation,
+        rows: Sequence[Placed],
+        sent: Sequence[int] = (),
+        also: Also | None = None,
+        *,
+        max_pinned: int | None = None,
     ) -> Stored:
         """Store records durably. The caller publishes the messages and calls `conclude` with it, in its own time.
 
-        Args: also: written in the same transaction, unless the call repeats an earlier one; returns messages to publish.
-        Raises: RejectedError when the key was used with another body, or the embedder's settings are incomplete;
+        Args: also: written in the same transaction, unless the call repeats an earlier one; returns messages to publish;
+        max_pinned: how many records of a namespace may be pinned, None for any number.
+        Raises: RejectedError when the key was used with another body, the embedder's settings are incomplete, or too many
+        records would be pinned;
         TransientError when PostgreSQL cannot be reached.
         """
         announcing = self._announcements.begin({p.place.namespace_id for p in rows})
@@ -138,9 +146,14 @@ class TierMemory:
             finally:
                 announced = announcing()
             untold = announced.untold
+            pinning = [] if max_pinned is None else sorted({p.place.namespace_id for p in rows if p.record.pinned})
             # One statement needs no transaction around it, and so two round trips less.
-            with connection() if untold or also else statement() as conn:
+            with connection() if untold or also or pinning else statement() as conn:
+                if pinning:
+                    tier_edit.hold(conn, pinning)
                 done = tier_write.remember(conn, new, written, self._patience, sent, embed=embed)
+                if max_pinned is not None and pinning and done.written:
+                    tier_edit.check_pins(conn, pinning, max_pinned)
                 if done.new and untold:
                     messages.append(refresh_tails(conn, new.trace_id, [*untold], delay=self._patience.grace))
                 if done.new and also:

@@ -180,7 +180,9 @@ def _erase(
     counts = tier_forget.delete_records(conn, keys)
     counts |= tier_forget_interest.erase(conn, [place.bank_id], keys=keys)
     messages = tier_forget_interest.restart_runs(conn, [place.bank_id], patience)
-    scrubbed, again = tier_forget_ledgers.scrub(conn, [place.namespace_id], [place.bank_id], keys, patience)
+    scrubbed, again = tier_forget_ledgers.scrub(
+        conn, [place.namespace_id], [place.bank_id], keys, patience, ids=scope.ids
+    )
     counts["steps"] = scrubbed
     found = {kind: n for kind, n in counts.items() if n}
     owner = [place.bank_id], [place.namespace_id]

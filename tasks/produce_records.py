@@ -20,11 +20,10 @@ from isotherm.pipeline.redact import redact_values
 from isotherm.pipeline.tier.records import NewRecord, Tier, cleaned_records
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import namespaces, tier_edit, tier_write
+from isotherm.storage.postgres import namespaces, tier_write
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection
-from isotherm.storage.postgres.reach import reaching
+from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_write import Placed
 from isotherm.storage.settings import Settings
 from isotherm.storage.tier import Stored
@@ -139,19 +138,18 @@ def _store(
 ) -> Accepted:
     opened = storage.open()
     rows = _placed(pairs, opened.settings)
-    _check_pins(rows, opened.settings.max_pinned)
     new = _operation(rows, pairs[0][0], key, kind)
     sent = take_sent()
     further = None if also is None else lambda conn: also(conn, new)
     try:
-        stored = opened.tier.remember(new, rows, sent, further)
+        stored = opened.tier.remember(new, rows, sent, further, max_pinned=opened.settings.max_pinned)
     except BaseException:
         put_back(sent)
         raise
     after_commit(_follow_up, stored)
     done = stored.done
     if done.new:
-        emit(RecordsRemembered(done.written), operation_id=str(new.id), trace_id=str(new.trace_id))
+        emit(RecordsRemembered(done.written, done.moved), operation_id=str(new.id), trace_id=str(new.trace_id))
     ids = tuple(row.record.id for row in rows)
     return Accepted(done.operation_id, ids, new=done.new, written=done.written)
 
@@ -159,15 +157,6 @@ def _store(
 def _follow_up(batch: list[Stored]) -> None:
     publish_after_commit([message for stored in batch for message in stored.messages])
     storage.open().tier.conclude(batch)
-
-
-def _check_pins(rows: Sequence[Placed], most: int | None) -> None:
-    pinned = [row for row in rows if row.record.pinned]
-    if most is None or not pinned:
-        return
-    for place in {row.place for row in pinned}:
-        with reaching(place), connection() as conn:
-            tier_edit.check_pins(conn, place, [row.record.id for row in pinned if row.place == place], most)
 
 
 def _placed(pairs: Sequence[tuple[Namespace, NewRecord]], limits: Settings) -> list[Placed]:

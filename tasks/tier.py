@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -19,7 +20,7 @@ from isotherm.pipeline.events import (
 )
 from isotherm.pipeline.payloads import FanOut, StepRef
 from isotherm.pipeline.tier.cold import ModelSummarizer
-from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, plan_batches
+from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, Move, plan_batches
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.quotas import Quota, excess, plan_quota
 from isotherm.storage import cold
@@ -40,6 +41,7 @@ from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, moment
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.storage.postgres.tier_held import Patience
+from isotherm.storage.postgres.tier_move import Moved
 from isotherm.storage.tier import refresh_tails
 from isotherm.tasks import passes
 from isotherm.tasks.canvas import FAN_OUT
@@ -67,6 +69,8 @@ def index(payload: dict[str, Any]) -> dict[str, Any]:
         words = [(record, text.terms(record.text)) for record in found]
         with connection() as conn:
             indexed = tier_index.write_terms(conn, words)
+            if len(found) < len(step.input["keys"]):  # what was found by its words before may have been pinned since
+                tier_index.mark_sunken(conn, step.input["keys"])
             step.settle(conn, {"records": len(step.input["keys"]), "indexed": indexed}, is_result=True)
         tell(step, RecordsIndexed(indexed))
     return step.receipt
@@ -74,7 +78,10 @@ def index(payload: dict[str, Any]) -> dict[str, Any]:
 
 @stage_task(stages.PLAN)
 def plan(payload: dict[str, Any]) -> dict[str, Any]:
-    """Decide what a pass over one namespace, or over a tenant for its quota, moves, and write the steps that move it."""
+    """Decide what a pass over one namespace, or over a tenant for its quota, moves, and write the steps that move it.
+
+    Moves that make one batch and leave all bodies where they are need no steps of their own: they are made at once.
+    """
     with claimed(payload) as step:
         policy = Policy.parse(step.input["policy"])
         over: QuotaExceeded | None = None
@@ -87,15 +94,32 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
                 planned = passes.planned(conn, int(step.input["namespace_id"]), policy)
             apart = tier_held.known(conn, [move.key for move in planned.moves])
             batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size(), apart=apart)
-            messages = [_fan_out(conn, step, batches, planned.held_until)] if batches else []
-            if not batches:
-                _finish_pass(conn, step, policy, moved=0, held_until=planned.held_until)
-            step.settle(conn, _plan_receipt(planned, batches), is_result=not batches)
+            receipt = _plan_receipt(planned, batches)
+            at_once = len(batches) == 1 and _STAGES_OF_KIND[batches[0].kind] == stages.MIGRATE
+            messages = [_fan_out(conn, step, batches, planned.held_until)] if batches and not at_once else []
+            if at_once or not batches:
+                _finish_pass(conn, step, policy, moved=len(planned.moves), held_until=planned.held_until)
+            if not at_once:
+                step.settle(conn, receipt, is_result=not batches)
+        if at_once:
+            # In a transaction of its own: the one above holds the namespace, which others take after its records.
+            moved, messages = _move_at_once(step, batches[0], receipt)
         publish_and_remove(messages)
         if over is not None:
             tell(step, over)
         tell(step, MigrationPlanned(len(planned.moves), len(batches), planned.truncated))
+        if at_once:
+            _tell_moved(step, moved)
+            tell(step, MigrationReported(**_totals([moved.receipt()]), unfinished=0))
     return step.receipt
+
+
+def _move_at_once(step: ClaimedStep, batch: Batch, receipt: dict[str, Any]) -> tuple[Moved, list[Message]]:
+    """The moves and the end of their pass. The namespace is noted as due already, so that a pass that ends here is made up for."""
+    with connection() as conn:
+        moved, messages = _shift(conn, step, batch.moves)
+        step.settle(conn, {**receipt, **_totals([moved.receipt()]), "unfinished": 0}, is_result=True)
+    return moved, messages
 
 
 def _quota_plan(conn: Connection, step: ClaimedStep, policy: Policy) -> tuple[MigrationPlan, QuotaExceeded]:
@@ -170,15 +194,25 @@ def migrate(payload: dict[str, Any]) -> dict[str, Any]:
     """Move a batch of records whose bodies stay where they are, or evict it where the policy asks for that."""
     with claimed(payload) as step:
         with connection() as conn:
-            moved = tier_move.shift(conn, step.operation_id, tier_move.decode(step.input["moves"]))
-            messages = _tails_without(conn, step, moved.left)
-            if step.namespace_id is None:  # a pass for a quota notes for nobody when the next one is due
-                tier_plan.mark_due_of(conn, [move.key for move in moved.moves])
+            moved, messages = _shift(conn, step, tier_move.decode(step.input["moves"]))
             step.settle(conn, moved.receipt())
         publish_and_remove(messages)
-        counts = {name: step.receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
-        tell(step, RecordsMoved(**counts, set_aside=len(moved.set_aside)))
+        _tell_moved(step, moved)
     return step.receipt
+
+
+def _shift(conn: Connection, step: ClaimedStep, moves: Sequence[Move]) -> tuple[Moved, list[Message]]:
+    moved = tier_move.shift(conn, step.operation_id, moves)
+    messages = _tails_without(conn, step, moved.left)
+    if step.namespace_id is None:  # a pass for a quota notes for nobody when the next one is due
+        tier_plan.mark_due_of(conn, [move.key for move in moved.moves])
+    return moved, messages
+
+
+def _tell_moved(step: ClaimedStep, moved: Moved) -> None:
+    receipt = moved.receipt()
+    counts = {name: receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
+    tell(step, RecordsMoved(**counts, set_aside=len(moved.set_aside)))
 
 
 def _tails_without(conn: Connection, step: ClaimedStep, namespace_ids: list[int]) -> list[Message]:

@@ -86,7 +86,9 @@ def check_database() -> None:
     assert not cold, "words of cold records that are gone"
     orphans = "SELECT count(*) FROM cold_bodies AS b JOIN tier_records AS r ON r.key = b.record_key WHERE r.tier > 1"
     assert fetch_all(orphans) == [(0,)]
-    jumps = "SELECT record_key, source, target FROM tier_moves WHERE abs(source - target) <> 1 AND target > 0"
+    # A new text may put a cold record into hot; passes go step by step.
+    jumps = """SELECT record_key, source, target FROM tier_moves
+               WHERE abs(source - target) <> 1 AND target > 0 AND reason <> 'restore'"""
     assert fetch_all(jumps) == []
     referred = (
         "SELECT b.blob_id IS NOT NULL FROM cold_blobs AS o LEFT JOIN cold_bodies AS b ON b.blob_id = o.id WHERE {}"

@@ -22,7 +22,7 @@ _NAMED = """(
     EXISTS (SELECT 1 FROM jsonb_path_query(s.input, 'lax $.keys[*]') AS k WHERE k::text::bigint = ANY(%(keys)s))
     OR EXISTS (SELECT 1 FROM jsonb_path_query(s.input, 'lax $.moves[*][0]') AS k WHERE k::text::bigint = ANY(%(keys)s))
     OR s.answer -> 'summaries' ?| %(names)s OR s.answer -> 'refused' ?| %(names)s
-    OR s.receipt -> 'set_aside' ?| %(names)s)"""
+    OR s.receipt -> 'set_aside' ?| %(names)s OR s.receipt -> 'evicted_ids' ?| %(ids)s)"""
 
 # Calls over several sessions name no namespace, and passes over a tenant no bank either.
 _OF_SCOPE = """(o.namespace_id = ANY(%(ns)s) OR (o.namespace_id IS NULL AND (o.bank_id IS NULL OR o.bank_id = ANY(%(bank)s))))
@@ -48,7 +48,9 @@ UPDATE operation_steps AS s SET
         || CASE WHEN s.answer ? 'summaries' THEN jsonb_build_object('summaries', (s.answer -> 'summaries') - %(names)s::text[]) ELSE '{{}}' END
         || CASE WHEN s.answer ? 'refused' THEN jsonb_build_object('refused', (s.answer -> 'refused') - %(names)s::text[]) ELSE '{{}}' END,
     receipt = s.receipt
-        || CASE WHEN s.receipt ? 'set_aside' THEN jsonb_build_object('set_aside', (s.receipt -> 'set_aside') - %(names)s::text[]) ELSE '{{}}' END,
+        || CASE WHEN s.receipt ? 'set_aside' THEN jsonb_build_object('set_aside', (s.receipt -> 'set_aside') - %(names)s::text[]) ELSE '{{}}' END
+        || CASE WHEN s.receipt ? 'evicted_ids'
+           THEN jsonb_build_object('evicted_ids', (s.receipt -> 'evicted_ids') - %(ids)s::text[]) ELSE '{{}}' END,
     input_hash = sha256(s.id::text::bytea),
     token = s.token + (s.state = 'running')::int, attempts = s.attempts - (s.state = 'running')::int,
     owner = CASE WHEN s.state = 'running' THEN NULL ELSE s.owner END,
@@ -68,10 +70,19 @@ SELECT count(*) FROM operation_steps AS s JOIN operations AS o ON o.id = s.opera
 
 
 def scrub(
-    conn: Connection, namespace_ids: Sequence[int], bank_ids: Sequence[int], keys: Sequence[int], patience: Patience
+    conn: Connection,
+    namespace_ids: Sequence[int],
+    bank_ids: Sequence[int],
+    keys: Sequence[int],
+    patience: Patience,
+    *,
+    ids: Sequence[str] = (),
 ) -> tuple[int, list[Message]]:
-    """Take records out of the steps that name them; returns how many steps, and messages for those that run again."""
-    values = _values(namespace_ids, bank_ids, keys)
+    """Take records out of the steps that name them; returns how many steps, and messages for those that run again.
+
+    Args: keys: of their rows; ids: their own, by which receipts name what was evicted.
+    """
+    values = _values(namespace_ids, bank_ids, keys, ids)
     values["operations"] = [row[0] for row in conn.execute(_LOCK, values).fetchall()]
     if not values["operations"]:
         return 0, []
@@ -91,11 +102,14 @@ def left(conn: Connection, namespace_ids: Sequence[int], bank_ids: Sequence[int]
     return int(row[0]) if row else 0
 
 
-def _values(namespace_ids: Sequence[int], bank_ids: Sequence[int], keys: Sequence[int]) -> dict[str, Any]:
+def _values(
+    namespace_ids: Sequence[int], bank_ids: Sequence[int], keys: Sequence[int], ids: Sequence[str] = ()
+) -> dict[str, Any]:
     return {
         "ns": list(namespace_ids),
         "bank": list(bank_ids),
         "keys": list(keys),
         "names": [str(key) for key in keys],
+        "ids": list(ids),
         "stages": list(_STAGES),
     }

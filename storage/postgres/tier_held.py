@@ -45,7 +45,8 @@ WHERE h.record_key = ANY(%s)"""
 _LISTED = """
 SELECT n.tenant, n.scope, n.agent, n.session, n.run, r.id, r.tier, h.reason, h.attempts, h.since,
        CASE WHEN isfinite(h.held_until) THEN h.held_until END
-FROM tier_set_aside AS h JOIN tier_records AS r ON r.key = h.record_key AND r.version = h.version
+FROM tier_set_aside AS h CROSS JOIN LATERAL (
+    SELECT * FROM tier_records AS r WHERE r.key = h.record_key AND r.version = h.version LIMIT 1) AS r
 JOIN namespaces AS n ON n.id = r.namespace_id
 WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND (%(agent)s::text IS NULL OR n.agent = %(agent)s)
 ORDER BY h.since, r.key LIMIT %(limit)s"""

@@ -58,7 +58,8 @@ WITH mine AS (
     WHERE (p.bank_id, p.term, p.namespace_id, p.record_key) = (d.bank_id, d.term, d.namespace_id, d.key)
 )
 DELETE FROM tier_records AS r USING mine AS m WHERE r.key = m.key
-RETURNING r.key, r.namespace_id"""
+RETURNING r.key, r.namespace_id, r.id, EXISTS (
+    SELECT 1 FROM operations AS o WHERE o.id = %(operation)s AND o.namespace_id = r.namespace_id)"""
 
 _ARCHIVE = """
 WITH given AS (
@@ -99,7 +100,8 @@ class Moved:
 
     Args: changed: records that were left alone because they changed meanwhile; set_aside: records that could not move,
     with a reason that holds no text of theirs; unembedded: records whose text is to be embedded again; left: namespaces
-    that records were evicted from.
+    that records were evicted from; evicted: ids of these records, where the operation belongs to their namespace: such a list
+    is forgotten with it.
     """
 
     moves: list[Move] = field(default_factory=list)
@@ -107,6 +109,7 @@ class Moved:
     set_aside: dict[int, str] = field(default_factory=dict)
     unembedded: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
+    evicted: list[str] = field(default_factory=list)
 
     def receipt(self) -> dict[str, Any]:
         """Counts by kind of move and by reason, for the step and the report."""
@@ -121,6 +124,7 @@ class Moved:
             "changed": self.changed,
             "reasons": reasons,
             "set_aside": {str(key): why for key, why in self.set_aside.items()},
+            **({"evicted_ids": self.evicted} if self.evicted else {}),
         }
 
 
@@ -142,15 +146,19 @@ def shift(conn: Connection, operation_id: UUID, moves: Sequence[Move]) -> Moved:
     staying = [m for m in moves if m.target is not None]
     leaving = [m for m in moves if m.target is None]
     done: set[int] = set()
-    left: set[int] = set()
+    gone: list[tuple[int, int, str, bool]] = []
     if staying:
         values = {**_columns(staying), "operation": operation_id}
         done |= {int(row[0]) for row in conn.execute(_SHIFT, values).fetchall()}
     if leaving:
-        gone = conn.execute(_EVICT, _columns(leaving)).fetchall()
-        done |= {int(key) for key, _ in gone}
-        left = {int(namespace_id) for _, namespace_id in gone}
-    return Moved([m for m in moves if m.key in done], changed=len(moves) - len(done), left=sorted(left))
+        gone = conn.execute(_EVICT, {**_columns(leaving), "operation": operation_id}).fetchall()
+        done |= {int(row[0]) for row in gone}
+    return Moved(
+        [m for m in moves if m.key in done],
+        changed=len(moves) - len(done),
+        left=sorted({namespace_id for _, namespace_id, _, _ in gone}),
+        evicted=sorted(record_id for _, _, record_id, own in gone if own),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,11 +115,19 @@ UPDATE namespaces SET due_at = CASE WHEN due_at <= now() THEN due_at ELSE (
     ) AS moments WHERE moment < '9999-12-31') END
 WHERE id = %(namespace)s"""
 
+# Asked again and again by who watches: no record is counted, and of those that are not pinned the oldest comes first.
 _DEPTH = """
-SELECT n.id, r.tier, count(*), coalesce(sum(r.size_bytes), 0), min(r.last_access_at)
-FROM namespaces AS n JOIN tier_records AS r ON r.namespace_id = n.id
-WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND (%(agent)s::text IS NULL OR n.agent = %(agent)s)
-GROUP BY n.id, r.tier"""
+SELECT d.namespace_id, d.tier, d.records, d.bytes, least((
+        SELECT r.last_access_at FROM tier_records AS r
+        WHERE r.namespace_id = d.namespace_id AND r.tier = d.tier AND NOT r.pinned ORDER BY r.last_access_at LIMIT 1
+    ), (
+        SELECT min(r.last_access_at) FROM tier_records AS r
+        WHERE r.namespace_id = d.namespace_id AND r.tier = d.tier AND r.pinned))
+FROM (
+    SELECT d.namespace_id, d.tier, sum(d.records)::bigint AS records, sum(d.bytes)::bigint AS bytes
+    FROM tier_depth AS d JOIN namespaces AS n ON n.id = d.namespace_id
+    WHERE n.tenant IS NOT DISTINCT FROM %(tenant)s::text AND (%(agent)s::text IS NULL OR n.agent = %(agent)s)
+    GROUP BY d.namespace_id, d.tier HAVING sum(d.records) > 0) AS d"""
 
 
 def begin_pass(conn: Connection, namespace_id: int, again: timedelta = _AGAIN) -> None:

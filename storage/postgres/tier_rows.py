@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,7 @@ from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord
-from isotherm.storage.postgres import tier_move, tier_write
+from isotherm.storage.postgres import tier_forget, tier_forget_ledgers, tier_move, tier_write
 from isotherm.storage.postgres.cold_bodies import original
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
@@ -38,7 +39,8 @@ WITH chosen AS (
     SELECT key FROM (({_LEG.format(pinned="NOT pinned")}) UNION ALL ({_LEG.format(pinned="pinned")})) AS legs
     ORDER BY last_access_at DESC, id LIMIT %(limit)s
 )"""
-_IN_ORDER = "JOIN chosen ON chosen.key = r.key ORDER BY r.last_access_at DESC, r.id"
+# As an array, since of a join with a page of unknown length the planner expects a tenth of the table, and reads all of it.
+_IN_ORDER = "WHERE r.key = ANY (ARRAY(SELECT key FROM chosen)) ORDER BY r.last_access_at DESC, r.id"
 _PAGE = f"{_CHOSEN} {_FROM} {_IN_ORDER}"
 # A record that went cold whole has its text where others have a summary, and is found by nothing else.
 _OUTLINE = f"""{_CHOSEN}
@@ -56,6 +58,7 @@ WHERE key = %(key)s"""
 _MAKE_WHOLE = """
 WITH emptied AS (DELETE FROM cold_bodies WHERE record_key = %(key)s)
 UPDATE tier_records SET summary = %(content)s WHERE key = %(key)s"""
+_LOCK_SOME = "SELECT key FROM tier_records WHERE namespace_id = %s ORDER BY namespace_id, id LIMIT %s FOR UPDATE"
 _UNPIN = "UPDATE tier_records SET pinned = false WHERE key = %s"
 
 _NAMESPACES = """
@@ -155,12 +158,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a write belongs to: its operation, its place, and the steps that follow."""
+    """What a write belongs to: its operation, its place, and the steps that follow.
+
+    Args: anew: the body of a cold row is written also when it should be what it is.
+    """
 
     operation_id: UUID
     place: Place
     patience: Patience
     embeds: bool
+    anew: bool = False
 
 
 def get(conn: Connection, place: Place, record_id: str) -> Row | None:
@@ -217,6 +224,20 @@ def delete(conn: Connection, row: Row) -> bool:
     return bool(tier_move.shift(conn, UUID(int=0), [gone]).moves)
 
 
+def erase(conn: Connection, place: Place, keys: Sequence[int], patience: Patience) -> None:
+    """Take records that are gone out of what steps were told and have answered; summaries by a model are among that."""
+    tier_forget_ledgers.scrub(conn, [place.namespace_id], [place.bank_id], keys, patience)
+
+
+def erase_some(conn: Connection, place: Place, limit: int, patience: Patience) -> int:
+    """Remove records of a namespace, at most `limit`, and erase them; returns how many."""
+    keys = [int(row[0]) for row in conn.execute(_LOCK_SOME, (place.namespace_id, limit)).fetchall()]
+    if keys:
+        tier_forget.delete_records(conn, keys)
+        erase(conn, place, keys, patience)
+    return len(keys)
+
+
 def write(conn: Connection, writing: Writing, row: Row | None, record: StoredRecord) -> StoredRecord:
     """Make a locked row what the record says, or make a row; returns the record.
 
@@ -224,7 +245,7 @@ def write(conn: Connection, writing: Writing, row: Row | None, record: StoredRec
     Raises: ChangedError when somebody else made the row meanwhile.
     """
     at = _remember(conn, writing, row, record) if row is None or _differs(row, record) else _At(row)
-    stays = record.tier is Tier.COLD and row is not None and row.found_by(record.summary)
+    stays = record.tier is Tier.COLD and row is not None and row.found_by(record.summary) and not writing.anew
     if at.tier is not Tier.COLD or not stays:
         _step(conn, writing, at, record)
     conn.execute(_LIFE, _life(at.key, record))
@@ -249,9 +270,8 @@ class _At:
         self.key, self.version, self.tier = row.key, row.version, Tier.from_rank(row.tier)
 
     def move(self, target: Tier, record: StoredRecord) -> Move:
-        up = target.rank > self.tier.rank
-        reason = record.moved_reason or (Reason.ACCESS if up else Reason.CAPACITY)
-        return Move(self.key, self.version, self.tier, target, reason)
+        # A record without a reason comes from another store or with a new text: it is put where it says that it is.
+        return Move(self.key, self.version, self.tier, target, record.moved_reason or Reason.RESTORE)
 
     def after(self, move: Move) -> _At:
         self.version, self.tier = move.version + 1, move.target or self.tier

@@ -26,7 +26,8 @@ TOLD = 50
 
 # Rows come in one order, so that two batches over the same ids wait for each other instead of deadlocking.
 # A record that is there with the same text and metadata is left alone; another text replaces it and its cold body, and
-# what it was found by, words and vector, goes with the text it came from.
+# what it was found by, words and vector, goes with the text it came from. One that is pinned while it is cold is indexed
+# again, since what was indexed has a pass to follow, and that lifts it.
 _REMEMBER = """
 WITH sent AS (
     DELETE FROM outbox WHERE id = ANY(%(sent)s)
@@ -38,28 +39,26 @@ WITH sent AS (
 ), given AS (
     SELECT * FROM unnest(%(spaces)s, %(banks)s, %(ids)s, %(texts)s, %(hashes)s, %(roles)s, %(tags)s, %(meta)s,
             %(weights)s, %(tiers)s, %(pins)s, %(values)s, %(created)s, %(sizes)s)
-        AS g (namespace_id, bank_id, id, content, sha, role, categories, metadata, importance, tier, pinned,
-              value_log, created_at, size_bytes)
+        AS g (space, bank, id, said, sha, role, tags, meta, weight, tier, pinned, value, created, size)
     WHERE EXISTS (SELECT 1 FROM op)
-    ORDER BY namespace_id, id COLLATE "C"
+    ORDER BY space, id COLLATE "C"
 ), written AS (
     INSERT INTO tier_records AS r (
         namespace_id, bank_id, id, content, content_sha256, role, categories, metadata, importance, tier, pinned,
         value_log, created_at, last_access_at, size_bytes, vector_state)
-    SELECT namespace_id, bank_id, id, content, sha, role, coalesce(categories::text[], '{}'),
-           coalesce(metadata::jsonb, '{}'), importance, tier, pinned, value_log, created_at, created_at, size_bytes,
-           %(state)s
+    SELECT space, bank, id, said, sha, role, coalesce(tags::text[], '{}'), coalesce(meta::jsonb, '{}'), weight, tier,
+           pinned, value, created, created, size, %(state)s
     FROM given
     ON CONFLICT (namespace_id, id) DO UPDATE SET
         (content, tier, summary, moved_at, moved_from, last_access_at, value_log, indexed, vector_state) = (
             SELECT CASE WHEN same THEN r.content ELSE excluded.content END,
                 CASE WHEN same THEN r.tier ELSE excluded.tier END,
                 CASE WHEN same THEN r.summary END,
-                CASE WHEN moved THEN now() ELSE r.moved_at END,
+                CASE WHEN moved THEN tier_came_again(r.key, %(operation)s, excluded.tier) ELSE r.moved_at END,
                 CASE WHEN moved THEN r.tier ELSE r.moved_from END,
                 CASE WHEN same THEN r.last_access_at ELSE greatest(r.last_access_at, excluded.last_access_at) END,
                 CASE WHEN same THEN r.value_log ELSE greatest(r.value_log, excluded.value_log) END,
-                r.indexed AND found,
+                r.indexed AND found AND NOT (r.tier = 1 AND excluded.pinned),
                 CASE WHEN found AND r.vector_state <> 'none' THEN r.vector_state ELSE excluded.vector_state END
             FROM (SELECT r.content_sha256 = excluded.content_sha256) AS a (same),
                 LATERAL (SELECT NOT same AND r.tier <> excluded.tier, same AND r.metadata -> 'searchable'
@@ -70,7 +69,7 @@ WITH sent AS (
     WHERE (r.content_sha256, r.metadata, r.importance, r.categories, r.role, r.pinned)
         IS DISTINCT FROM (excluded.content_sha256, excluded.metadata, excluded.importance, excluded.categories,
                           excluded.role, r.pinned OR excluded.pinned)
-    RETURNING r.key, r.namespace_id, r.id, r.tier, r.version, r.vector_state
+    RETURNING r.key, r.namespace_id, r.id, r.tier, r.version, r.vector_state, r.moved_at
 ), emptied AS (
     DELETE FROM cold_bodies USING written
     WHERE record_key = key AND tier > 1 AND version > 1
@@ -81,10 +80,10 @@ WITH sent AS (
     INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at)
     SELECT op.id, s.stage, s.queue,
            jsonb_build_object('keys', (SELECT coalesce(jsonb_agg(key ORDER BY key), '[]') FROM written
-               WHERE s.any_state OR vector_state = 'pending')),
+               WHERE s.whole OR vector_state = 'pending')),
            %(hash)s, now() + %(retry_for)s, now() + %(nudge)s
-    FROM op, (VALUES (%(index)s, %(index_queue)s, true), (%(embed)s, %(embed_queue)s, false)) AS s (stage, queue, any_state)
-    WHERE s.any_state OR EXISTS (SELECT 1 FROM written WHERE vector_state = 'pending')
+    FROM op, (VALUES (%(index)s, %(queue)s, true), (%(embed)s, %(embed_queue)s, false)) AS s (stage, queue, whole)
+    WHERE s.whole OR EXISTS (SELECT 1 FROM written WHERE vector_state = 'pending')
     RETURNING id, stage
 ), message AS (
     INSERT INTO outbox (operation_id, step_id, builder, payload, not_before)
@@ -95,8 +94,8 @@ WITH sent AS (
     FROM op, step RETURNING id, payload
 )
 SELECT (SELECT jsonb_agg(jsonb_build_array(id, payload) ORDER BY id) FROM message), n,
-       CASE WHEN n <= %(told)s THEN (SELECT coalesce(jsonb_agg(jsonb_build_array(key, namespace_id, id, version)), '[]') FROM written) END
-FROM (SELECT count(*) AS n FROM written) AS w"""
+       CASE WHEN n <= %(told)s THEN (SELECT coalesce(jsonb_agg(jsonb_build_array(key, namespace_id, id, version)), '[]') FROM written) END, m
+FROM (SELECT count(*) AS n, count(*) FILTER (WHERE moved_at = now()) AS m FROM written) AS w"""
 
 # On one line it is short enough for the driver to keep what it made of it; above 4,096 characters it starts over each time.
 _STATEMENT = " ".join(_REMEMBER.split())
@@ -133,13 +132,14 @@ class Remembered:
     """Outcome of one statement.
 
     Args: messages: to publish, none when the call was a repeat; written: how many rows are new or changed; rows: these, None
-    when there are more than `TOLD`.
+    when there are more than `TOLD`; moved: how many went to another tier, that of their new text.
     """
 
     operation_id: UUID
     messages: tuple[Message, ...] = ()
     written: int = 0
     rows: tuple[Written, ...] | None = ()
+    moved: int = 0
 
     @property
     def new(self) -> bool:
@@ -166,13 +166,13 @@ def remember(
     values = {**_operation_values(new, patience), **rows, "sent": arrays.bigints(sent), "state": state}
     row = conn.execute(_STATEMENT, {**values, "told": TOLD}).fetchone()
     assert row is not None  # noqa: S101 - a count is one row
-    messages, written, told = row
+    messages, written, told, moved = row
     if messages is None:
         known = operations.by_key(conn, new)
         assert known is not None  # noqa: S101 - only a conflict on the key leaves the step out
         return Remembered(known.id)
     out = tuple(Message(int(message_id), outbox.STEP, payload) for message_id, payload in messages)
-    return Remembered(new.id, out, written, None if told is None else tuple(Written(*w) for w in told))
+    return Remembered(new.id, out, written, None if told is None else tuple(Written(*w) for w in told), moved)
 
 
 def fingerprint_rows(rows: Sequence[Placed]) -> bytes:
@@ -196,7 +196,7 @@ def _operation_values(new: NewOperation, patience: Patience) -> dict[str, Any]:
         "hash": new.fingerprint or new.id.bytes,
         "trace": new.trace_id,
         "index": INDEX,
-        "index_queue": STAGES[INDEX].value,
+        "queue": STAGES[INDEX].value,
         "embed": TIER_EMBED,
         "embed_queue": STAGES[TIER_EMBED].value,
         "retry_for": patience.retry_for,

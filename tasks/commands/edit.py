@@ -10,13 +10,12 @@ from rich.markup import escape
 
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
-from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Record
 from isotherm.storage.explain import Explanation, Rating
 from isotherm.storage.postgres.tier_edit import Pinned
 from isotherm.tasks import producers
 from isotherm.tasks.commands.inputs import json_of, text_or_input
-from isotherm.tasks.commands.memory import Agent, Session, Tenant, end_with, tier_name, wait_for
+from isotherm.tasks.commands.memory import Agent, Run, ScopeName, Session, Tenant, end_with, named, tier_name, wait_for
 from isotherm.tasks.commands.output import (
     JsonFlag,
     age,
@@ -40,13 +39,15 @@ def get(
     *,
     agent: Agent = "default",
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Show one record with its whole text, also of a cold one, which stays where it is."""
     with errors_as_sentences():
         storage.open(ready())
-        record = producers.get(Namespace.of(agent, session, tenant=tenant), record_id, whole=True)
+        record = producers.get(named(agent, session, scope, run, tenant), record_id, whole=True)
         if as_json:
             print_json(record_json(record))
             return
@@ -64,6 +65,8 @@ def record_json(record: Record) -> dict[str, Any]:
         "id": record.id,
         "agent": record.namespace.agent,
         "session": record.namespace.session,
+        "scope": record.namespace.scope,
+        "run": record.namespace.run,
         "text": record.content,
         "summary": record.summary,
         "tier": record.tier.value,
@@ -82,12 +85,14 @@ def record_json(record: Record) -> dict[str, Any]:
     }
 
 
-def update(
+def update(  # noqa: PLR0913 - one option for each choice of a caller
     record_id: RecordId,
     content: Annotated[str | None, typer.Argument(help="Another text; - reads standard input.")] = None,
     *,
     agent: Agent = "default",
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     version: Annotated[int | None, typer.Option(help="Only if the record has this version.")] = None,
     importance: Annotated[float | None, typer.Option(min=0, max=1)] = None,
@@ -99,7 +104,7 @@ def update(
     with errors_as_sentences():
         ready()
         done = producers.update(
-            Namespace.of(agent, session, tenant=tenant),
+            named(agent, session, scope, run, tenant),
             record_id,
             content=None if content is None else text_or_input(content),
             importance=importance,
@@ -128,6 +133,8 @@ def pin(
     *,
     agent: Agent = "default",
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     wait: Wait = True,
     as_json: JsonFlag = False,
@@ -135,7 +142,7 @@ def pin(
     """Keep records at warm or hotter; cold ones come back byte for byte."""
     with errors_as_sentences():
         ready()
-        done = producers.pin(Namespace.of(agent, session, tenant=tenant), ids)
+        done = producers.pin(named(agent, session, scope, run, tenant), ids)
         _tell_pinned("pinned", done, wait=wait, as_json=as_json)
 
 
@@ -144,6 +151,8 @@ def unpin(
     *,
     agent: Agent = "default",
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     wait: Wait = True,
     as_json: JsonFlag = False,
@@ -151,7 +160,7 @@ def unpin(
     """Let passes move records again."""
     with errors_as_sentences():
         ready()
-        done = producers.unpin(Namespace.of(agent, session, tenant=tenant), ids)
+        done = producers.unpin(named(agent, session, scope, run, tenant), ids)
         _tell_pinned("unpinned", done, wait=wait, as_json=as_json)
 
 
@@ -171,6 +180,8 @@ def explain(
     *,
     agent: Agent = "default",
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     query: Annotated[str | None, typer.Option("--query", "-q", help="Also rate it for this text.")] = None,
     as_json: JsonFlag = False,
@@ -178,7 +189,7 @@ def explain(
     """Show why a record is where it is, what the next pass would do, and how a query rates it."""
     with errors_as_sentences():
         storage.open(ready())
-        told = producers.explain(Namespace.of(agent, session, tenant=tenant), record_id, query=query)
+        told = producers.explain(named(agent, session, scope, run, tenant), record_id, query=query)
         if as_json:
             print_json(_explained_json(told))
         else:

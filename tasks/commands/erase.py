@@ -11,11 +11,11 @@ from rich.markup import escape
 
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
-from isotherm.pipeline.identity import Bank, Namespace
+from isotherm.pipeline.identity import Bank
 from isotherm.storage.forget import Receipt, Rewritten
 from isotherm.tasks import produce_brain, producers
 from isotherm.tasks.accepted import Accepted
-from isotherm.tasks.commands.memory import Session, Tenant, end_with, wait_for
+from isotherm.tasks.commands.memory import Run, ScopeName, Session, Tenant, end_with, named, names_one, wait_for
 from isotherm.tasks.commands.ops import OperationId, parse_id
 from isotherm.tasks.commands.output import (
     Exit,
@@ -35,11 +35,13 @@ _WAIT_S = 600.0
 Wanted = tuple[str, Callable[[], Accepted]]
 
 
-def forget(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of records of one session.")] = None,
+def forget(  # noqa: PLR0913 - one option for each choice of a caller
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ID", help="Ids of records of one namespace.")] = None,
     *,
     agent: Annotated[str | None, typer.Option("--agent", "-a", help="Whose memory.")] = None,
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     objects: Annotated[
         list[str] | None,
@@ -57,7 +59,7 @@ def forget(
 ) -> None:
     """Forget records, objects or interests by id, a session (--agent --session), an agent (--agent) or a tenant, for good.
 
-    A tenant is named by --tenant alone.
+    A tenant is named by --tenant alone. A session goes with all its scopes and runs; --scope or --run name one namespace.
 
     There is no way back. The receipt holds ids and counts; exit code 4 when something is left.
     """
@@ -65,11 +67,13 @@ def forget(
         if vacuum and not wait:
             raise RejectedError("--vacuum needs the end of the erasure: leave out --no-wait")
         if objects or interests:
-            named, call = _single(ids or [], objects or [], interests or [], agent, session, tenant)
+            what, call = _single(
+                ids or [], objects or [], interests or [], agent, tenant, inner=names_one(session, scope, run)
+            )
         else:
-            named, call = _wanted(ids or [], agent, session, tenant)
+            what, call = _wanted(ids or [], agent, session, scope, run, tenant)
         storage.open(ready())
-        if not yes and not typer.confirm(f"Forget {named}, for good?", err=True):
+        if not yes and not typer.confirm(f"Forget {what}, for good?", err=True):
             fail("nothing was forgotten", Exit.REFUSED)
         accepted = call()
         ended = [wait_for(accepted.operation_id, _WAIT_S)] if wait else []
@@ -81,10 +85,10 @@ def forget(
 
 
 def _single(
-    ids: list[str], objects: list[str], interests: list[str], agent: str | None, session: str | None, tenant: str | None
+    ids: list[str], objects: list[str], interests: list[str], agent: str | None, tenant: str | None, *, inner: bool
 ) -> Wanted:
-    """Objects or interests, which belong to an agent and no session."""
-    if agent is None or session is not None or bool(ids) + bool(objects) + bool(interests) > 1:
+    """Objects or interests, which belong to an agent and to no session, scope or run of it."""
+    if agent is None or inner or bool(ids) + bool(objects) + bool(interests) > 1:
         raise RejectedError("name the agent with --agent, no session, and either records, objects or interests")
     of = f"of agent {agent}" + (f" of tenant {tenant}" if tenant else "")
     wanted = [_uuid(one) for one in objects or interests]
@@ -102,17 +106,21 @@ def _uuid(text: str) -> UUID:
         raise RejectedError("an id of an object or an interest is a UUID") from None
 
 
-def _wanted(ids: list[str], agent: str | None, session: str | None, tenant: str | None) -> Wanted:
+def _wanted(
+    ids: list[str], agent: str | None, session: str | None, scope: str | None, run: str | None, tenant: str | None
+) -> Wanted:
     """What is to be forgotten, in words, and the call that does it. Nothing is taken for granted but the tenant."""
-    if agent is None and (ids or session is not None or tenant is None):
+    if agent is None and (ids or names_one(session, scope, run) or tenant is None):
         raise RejectedError("name the agent with --agent, or a tenant alone with --tenant")
     of = f" of tenant {tenant}" if tenant else ""
     if agent is None:
         owner = str(tenant)
         return f"all agents{of}", lambda: producers.forget_tenant(owner)
-    namespace = Namespace.of(agent, session, tenant=tenant)
+    namespace = named(agent, session, scope, run, tenant)
     if ids:
         return f"{counted(len(ids), 'record')} of agent {agent}{of}", lambda: producers.forget(namespace, ids)
+    if scope is not None or run is not None:
+        return f"namespace {namespace.label}{of}", lambda: producers.forget(namespace)
     bank = Bank(tenant, agent)
     if session is not None:
         return f"session {session} of agent {agent}{of}", lambda: producers.forget_session(bank, session)

@@ -50,6 +50,10 @@ from isotherm.tasks.commands.output import (
 Agent = Annotated[str, typer.Option("--agent", "-a", help="Whose memory.")]
 Session = Annotated[str | None, typer.Option("--session", "-s", help="One session of it.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", "-t", help="The customer it belongs to.")]
+ScopeName = Annotated[
+    str | None, typer.Option("--scope", help="Its kind: session, long_term, audit or another.", show_default="session")
+]
+Run = Annotated[str | None, typer.Option("--run", help="One run of it.")]
 
 _WAIT_S = 60.0
 TIER_COLORS = {Tier.HOT: "red", Tier.WARM: "yellow", Tier.COLD: "blue"}
@@ -61,11 +65,31 @@ _AWAY = {
 }
 
 
-def remember(
+def named(agent: str, session: str | None, scope: str | None, run: str | None, tenant: str | None) -> Namespace:
+    """The namespace that options name. Raises: RejectedError for a part that is blank."""
+    return Namespace.of(agent, session, "session" if scope is None else scope, run=run, tenant=tenant)
+
+
+def wanted(agent: str, session: str | None, scope: str | None, run: str | None, tenant: str | None) -> list[Namespace]:
+    """The namespace that options name, or all of the agent when they name none of its parts."""
+    if names_one(session, scope, run):
+        return [named(agent, session, scope, run, tenant)]
+    with system(), connection() as conn:
+        return [row.namespace for row in namespaces.listed(conn, tenant=tenant, agent=agent)]
+
+
+def names_one(session: str | None, scope: str | None, run: str | None) -> bool:
+    """Whether options name one namespace, and not all that an agent has."""
+    return any(part is not None for part in (session, scope, run))
+
+
+def remember(  # noqa: PLR0913 - one option for each choice of a caller
     content: Annotated[str, typer.Argument(help="The text; - reads standard input.")],
     *,
     agent: Agent = "default",
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     role: Annotated[str | None, typer.Option(help="Who said it: user, assistant, tool.")] = None,
     key: Annotated[str | None, typer.Option(help="Makes the call safe to repeat.")] = None,
@@ -78,7 +102,7 @@ def remember(
     with errors_as_sentences():
         ready()
         accepted = producers.remember(
-            Namespace.of(agent, session, tenant=tenant),
+            named(agent, session, scope, run, tenant),
             text_or_input(content),
             role=role,
             key=key,
@@ -106,6 +130,8 @@ def recall(  # noqa: PLR0913 - one option for each choice of a caller
     *,
     agent: Agent = "default",
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=200, help="How many records.")] = 10,
     touch: Annotated[bool, typer.Option(help="Count this as an access of what it finds.")] = True,
@@ -124,18 +150,19 @@ def recall(  # noqa: PLR0913 - one option for each choice of a caller
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recall what matters for a query, over all sessions of an agent or one; the answer is in order of time."""
+    """Recall what matters for a query, over all that an agent remembers or one namespace; the answer is in order of time."""
     with errors_as_sentences():
         opened = storage.open(ready())
-        namespace = Namespace.of(agent, session, tenant=tenant)
-        if not query.strip() and session is not None:
+        namespace = named(agent, session, scope, run, tenant)
+        one = names_one(session, scope, run)
+        if not query.strip() and one:
             newest = opened.tier.tail(namespace, limit)
             print_json([_tail_json(r) for r in newest]) if as_json else out.print(_tail_table(newest))
             return
-        scope = namespace.bank if session is None else namespace
+        asked = namespace if one else namespace.bank
         if context is not None:
             packed = producers.recall_context(
-                scope,
+                asked,
                 query,
                 tokens=context,
                 window=window,
@@ -147,7 +174,7 @@ def recall(  # noqa: PLR0913 - one option for each choice of a caller
             print_json(_packed_json(packed)) if as_json else show_packed(packed)
             return
         answer = producers.recall(
-            scope, query, budget=RecallBudget(total=limit), touch=touch, graph=graph, learned=learned is True
+            asked, query, budget=RecallBudget(total=limit), touch=touch, graph=graph, learned=learned is True
         )
         if as_json:
             print_json(recall_json(answer))
@@ -277,17 +304,18 @@ def _tail_table(newest: list[TailRecord]) -> Any:  # noqa: ANN401 - a rich table
 
 
 def reconcile(
-    *, agent: Agent = "default", session: Session = None, tenant: Tenant = None, as_json: JsonFlag = False
+    *,
+    agent: Agent = "default",
+    session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
+    tenant: Tenant = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Run one migration pass over an agent's sessions, or one of them, and report what moved."""
+    """Run one migration pass over all that an agent remembers, or over one namespace, and report what moved."""
     with errors_as_sentences():
         storage.open(ready())
-        if session is not None:
-            wanted = [Namespace.of(agent, session, tenant=tenant)]
-        else:
-            with system(), connection() as conn:
-                wanted = [row.namespace for row in namespaces.listed(conn, tenant=tenant, agent=agent)]
-        ended = [wait_for(producers.reconcile(n).operation_id) for n in wanted]
+        ended = [wait_for(producers.reconcile(n).operation_id) for n in wanted(agent, session, scope, run, tenant)]
         moved = {
             name: sum(int((o.result or {}).get(name, 0)) for o in ended)
             for name in ("promoted", "demoted", "evicted", "set_aside", "unfinished")
@@ -296,7 +324,7 @@ def reconcile(
             print_json({"namespaces": len(ended), **moved})
         else:
             out.print(
-                f"{counted(len(ended), 'session')}: "
+                f"{counted(len(ended), 'namespace')}: "
                 + ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in moved.items())
             )
         end_with(ended)
@@ -307,13 +335,15 @@ def restore(
     *,
     agent: Agent = "default",
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Bring cold records back to warm, byte for byte."""
     with errors_as_sentences():
         opened = storage.open(ready())
-        namespace = Namespace.of(agent, session, tenant=tenant)
+        namespace = named(agent, session, scope, run, tenant)
         accepted = producers.restore(namespace, ids)
         ended = wait_for(accepted.operation_id)
         records = [opened.tier.get(namespace, record_id) for record_id in accepted.ids]

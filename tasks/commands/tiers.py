@@ -25,7 +25,7 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.reach import reaching, system
 from isotherm.tasks import producers
 from isotherm.tasks.commands.aside import aside
-from isotherm.tasks.commands.memory import TIER_COLORS, Agent, Session, Tenant, tier_name
+from isotherm.tasks.commands.memory import TIER_COLORS, Agent, Run, ScopeName, Session, Tenant, tier_name, wanted
 from isotherm.tasks.commands.output import JsonFlag, age, errors_as_sentences, out, print_json, ready, size, span, table
 
 app = typer.Typer(invoke_without_command=True)
@@ -87,6 +87,7 @@ def depth(agent: str | None, tenant: str | None) -> list[dict[str, Any]]:
                 "agent": row.namespace.agent,
                 "session": row.namespace.session,
                 "scope": row.namespace.scope,
+                "run": row.namespace.run,
                 "due_at": row.due_at,
                 "tiers": {},
             },
@@ -105,10 +106,10 @@ def depth_table(title: str, depths: list[dict[str, Any]]) -> Table:
     most = max((sum(t["records"] for t in d["tiers"].values()) for d in depths), default=1)
     made = table(
         title,
-        ("agent", "session", "hot", "warm", "cold", "text", "due", "oldest", ""),
+        ("agent", "session", "scope", "hot", "warm", "cold", "text", "due", "oldest", ""),
         [],
-        right=(2, 3, 4, 5),
-        whole=range(2, 9),
+        right=(3, 4, 5, 6),
+        whole=range(3, 10),
     )
     totals, all_bytes = [0, 0, 0], 0
     for d in depths:
@@ -119,15 +120,21 @@ def depth_table(title: str, depths: list[dict[str, Any]]) -> Table:
         oldest = min(t["oldest_access"] for t in d["tiers"].values())
         cells = (
             escape(d["agent"]),
-            escape(d["session"] or "-"),
+            _owner(d["session"], d["run"]),
+            escape(d["scope"]),
             *map(str, counts),
             size(text_bytes),
             _due(d["due_at"]),
         )
         made.add_row(*cells, age(oldest), _bar(counts, most))
     made.add_section()
-    made.add_row("all", "", *map(str, totals), size(all_bytes), "", "", _bar(totals, max(sum(totals), 1)))
+    made.add_row("all", "", "", *map(str, totals), size(all_bytes), "", "", _bar(totals, max(sum(totals), 1)))
     return made
+
+
+def _owner(session: str | None, run: str | None) -> str:
+    """A session, and the run of it where there is one."""
+    return escape(session or "-") + (f" / {escape(run)}" if run is not None else "")
 
 
 def _due(moment: datetime | None) -> str:
@@ -147,23 +154,22 @@ def _bar(counts: list[int], most: int) -> Text:
 
 @app.command("plan")
 def plan(
-    *, agent: Agent = "default", session: Session = None, tenant: Tenant = None, as_json: JsonFlag = False
+    *,
+    agent: Agent = "default",
+    session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
+    tenant: Tenant = None,
+    as_json: JsonFlag = False,
 ) -> None:
-    """Show what the next pass over an agent's sessions, or one of them, would move. Nothing is moved."""
+    """Show what the next pass over all that an agent remembers, or over one namespace, would move. Nothing is moved."""
     with errors_as_sentences():
         storage.open(ready())
-        found = [(namespace, *_planned(namespace)) for namespace in _wanted(agent, session, tenant)]
+        found = [(namespace, *_planned(namespace)) for namespace in wanted(agent, session, scope, run, tenant)]
         if as_json:
             print_json([_plan_json(*each) for each in found])
         else:
             _show_plan([(namespace, move, ids[move.key]) for namespace, moves, ids in found for move in moves])
-
-
-def _wanted(agent: str, session: str | None, tenant: str | None) -> list[Namespace]:
-    if session is not None:
-        return [Namespace.of(agent, session, tenant=tenant)]
-    with system(), connection() as conn:
-        return [row.namespace for row in namespaces.listed(conn, tenant=tenant, agent=agent)]
 
 
 def _planned(namespace: Namespace) -> tuple[list[Move], dict[int, str]]:
@@ -184,6 +190,7 @@ def _plan_json(namespace: Namespace, moves: list[Move], ids: dict[int, str]) -> 
         "agent": namespace.agent,
         "session": namespace.session,
         "scope": namespace.scope,
+        "run": namespace.run,
         "moves": [
             {"id": ids[m.key], "from": m.source.value, "to": _target(m), "reason": m.reason.value} for m in moves
         ],
@@ -197,13 +204,14 @@ def _show_plan(found: list[tuple[Namespace, Move, str]]) -> None:
     rows = [
         (
             escape(record_id),
-            escape(namespace.session or "-"),
+            _owner(namespace.session, namespace.run),
+            escape(namespace.scope),
             tier_name(move.source),
             "evicted" if move.target is None else tier_name(move.target),
             move.reason.value,
         )
         for namespace, move, record_id in found[:_SHOWN]
     ]
-    out.print(table("What the next pass moves", ("id", "session", "from", "to", "reason"), rows))
+    out.print(table("What the next pass moves", ("id", "session", "scope", "from", "to", "reason"), rows))
     sums = Counter(f"{m.source.value} → {_target(m)} ({m.reason.value})" for _, m, _ in found)
     out.print(f"{len(found)} in all: " + ", ".join(f"{n} {kind}" for kind, n in sorted(sums.items())))

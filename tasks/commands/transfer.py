@@ -14,14 +14,14 @@ import typer
 
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
-from isotherm.pipeline.identity import Bank
+from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.portable import PortableRecord, read_line
 from isotherm.pipeline.transcript import BadLine
 from isotherm.tasks import producers
 from isotherm.tasks.commands import import_texts
 from isotherm.tasks.commands.ingest import TakenIn, progress, set_aside, taken_json, tell_bad, wait_for_operations
 from isotherm.tasks.commands.inputs import lines
-from isotherm.tasks.commands.memory import Session, Tenant
+from isotherm.tasks.commands.memory import Run, ScopeName, Session, Tenant, named
 from isotherm.tasks.commands.output import Exit, JsonFlag, counted, err, errors_as_sentences, out, print_json, ready
 
 _BATCH = 500
@@ -38,6 +38,8 @@ def export(
     *,
     agent: Annotated[str | None, typer.Option("--agent", "-a", help="Only this agent.")] = None,
     session: Session = None,
+    scope: ScopeName = None,
+    run: Run = None,
     tenant: Tenant = None,
     as_json: JsonFlag = False,
 ) -> None:
@@ -49,10 +51,10 @@ def export(
         if as_json and file is None:
             raise RejectedError("--json tells what was written: name a file with --out")
         storage.open(ready())
-        scope = None if agent is None else Bank(tenant, agent)
+        source = _source(agent, session, scope, run, tenant)
         written = lost = 0
         with _target(file) as target:
-            for line in producers.export(scope, tenant=tenant, session=session):
+            for line in producers.export(source, tenant=tenant, session=session):
                 target.write(line)
                 written += 1
                 lost += _is_lost(line)
@@ -63,6 +65,16 @@ def export(
         if lost:
             err.print(f"[red]{lost} of them have lost their text[/red]")
             raise SystemExit(int(Exit.UNHEALTHY))
+
+
+def _source(
+    agent: str | None, session: str | None, scope: str | None, run: str | None, tenant: str | None
+) -> Namespace | Bank | None:
+    if scope is None and run is None:
+        return None if agent is None else Bank(tenant, agent)
+    if agent is None:
+        raise RejectedError("name the agent with --agent: a scope and a run are of one namespace")
+    return named(agent, session, scope, run, tenant)
 
 
 def _is_lost(line: str) -> bool:

@@ -50,6 +50,24 @@ def test_depth_is_exact_after_whatever_changes_it(memory: Storage) -> None:
     assert [row[1:3] for row in noted() if row[0] == place] == [(1, 5), (2, 10), (3, 10)]
 
 
+def test_what_is_shown_is_what_a_count_would_find(memory: Storage) -> None:
+    assert memory
+    put(NS, *["kelp and moss"] * 12)
+    put(OTHER, "fern")
+    producers.remember(Namespace.of("other", "s1", tenant="acme"), "not asked for")
+    drive()
+    producers.pin(NS, ["r0", "r11"])
+    run_pass(NS, Policy(hot_capacity=5, warm_capacity=3, hot_ttl=None, warm_ttl=None, demote_idle=None))
+    run_pass(NS, Policy(hot_capacity=5, warm_capacity=3, hot_ttl=None, warm_ttl=None, demote_idle=None))
+    with connection() as conn:
+        shown = tier_plan.depth(conn, tenant=None, agent="atlas")
+        assert tier_plan.depth(conn, tenant="acme", agent="atlas") == []
+    counted = """SELECT r.namespace_id, r.tier, count(*), sum(r.size_bytes), min(r.last_access_at)
+                 FROM tier_records AS r JOIN namespaces AS n ON n.id = r.namespace_id WHERE n.tenant IS NULL GROUP BY 1, 2"""
+    assert len(shown) == 4
+    assert sorted((ns, tier.rank, *more) for ns, tier, *more in shown) == sorted(fetch_all(counted))
+
+
 def test_write_that_is_rolled_back_leaves_no_trace(memory: Storage) -> None:
     assert memory
     put(NS, "kelp", "moss")

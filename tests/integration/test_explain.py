@@ -54,6 +54,7 @@ INSERT INTO cold_words (record_key, bank_id, namespace_id, words)
 SELECT key, bank_id, namespace_id, -namespace_id || ARRAY(SELECT (bank_id << 32) | t FROM unnest(terms) AS t)
 FROM tier_records WHERE tier = 1;
 UPDATE tier_records SET terms = '{}' WHERE tier = 1;
+INSERT INTO cold_bodies (record_key, body, codec, raw_bytes) SELECT key, repeat('b', 1800)::bytea, 'zstd', 4096 FROM tier_records WHERE tier = 1;
 INSERT INTO operations (id, kind, trace_id, state, finished_at)
 SELECT gen_random_uuid(), 'tier.remember', gen_random_uuid(), CASE WHEN n % 100 = 0 THEN 'running' ELSE 'done' END,
        CASE WHEN n % 100 > 0 THEN now() END FROM generate_series(1, 20000) AS n;
@@ -80,6 +81,20 @@ def filled(endpoints: Endpoints, template: str) -> Iterator[str]:
     yield dsn
     with psycopg.connect(endpoints.postgres_dsn, autocommit=True) as conn:
         conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.mark.parametrize("agent", [None, "large"])
+def test_how_full_the_tiers_are_counts_no_records(filled: str, agent: str | None) -> None:
+    with explained(filled) as conn:
+        rows = tier_plan.depth(conn, tenant=None, agent=agent)
+        assert {(tier, n) for _, tier, n, _, _ in rows} >= {
+            (Tier.HOT, 10_000),
+            (Tier.WARM, 80_000),
+            (Tier.COLD, 10_000),
+        }
+        assert conn.scanned() == set()
+        found = {node.get("Index Name") for node in conn.nodes() if node.get("Relation Name") == "tier_records"}
+        assert found == {"tier_records_by_access", "tier_records_pinned"}
 
 
 def test_the_helper_sees_a_sequential_scan(filled: str) -> None:
@@ -214,7 +229,11 @@ def test_a_store_lists_and_counts_a_tier_from_indexes(filled: str, tier: Tier, a
         )
         assert tier_rows.count(conn, place, tier) in {10_000, 80_000}
         assert tier_rows.get(conn, place, page[0].id) == page[0]
+        assert len(tier_rows.outline(conn, place, tier, 1_000, after)) == 1_000
         assert conn.scanned() == set()
-        # Cold records pay for no index of their own here: theirs are read by tier and sorted.
-        assert tier is Tier.COLD or "tier_records_by_access" in conn.indexes()
+        assert "tier_records_by_access" in conn.indexes()
         assert "tier_records_namespace_id_id_key" in conn.indexes()
+        read_by_key = {"tier_records_pkey", "cold_bodies_pkey"}
+        by_key = [node for node in conn.nodes() if node.get("Index Name") in read_by_key]
+        assert {node["Index Name"] for node in by_key} == read_by_key
+        assert all("Index Cond" in node for node in by_key), "the rows of the page, and no others"

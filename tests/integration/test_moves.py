@@ -1,19 +1,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from inprocess import check_database, drive, run_pass
-from tiering import LONG, NS, OPERATION, archive, counted, moves_of, restore, store, tiers
+from tiering import LONG, NS, OPERATION, archive, counted, moves_of, policy, restore, store, tiers
 
+from isotherm.pipeline.events import RecordsRemembered
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.storage.postgres import tier_move
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import producers
+from isotherm.tasks import produce_records, producers
 
 if TYPE_CHECKING:
     from isotherm.storage.opened import Storage
@@ -211,6 +212,40 @@ def test_eviction_removes_record_words_body_and_log(memory: Storage) -> None:
     for table in ("cold_bodies", "tier_moves", "cold_words"):
         rows = fetch_all(f"SELECT count(DISTINCT record_key) FROM {table}")
         assert rows == [(1,)], table
+
+
+@pytest.mark.parametrize("start", [Tier.HOT, Tier.WARM])
+def test_another_text_moves_a_record_with_a_reason_and_a_trace(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch, start: Tier
+) -> None:
+    assert memory
+    told: list[Any] = []
+    monkeypatch.setattr(produce_records, "emit", lambda event, **_: told.append(event))
+    store(("a", timedelta(0)), ("b", timedelta(0)), tier=Tier.WARM, content=LONG)
+    archive("a")
+    before = fetch_all("SELECT max(id) FROM tier_moves")[0][0]
+    done = producers.remember_records(NS, [NewRecord(i, "moss", datetime.now(UTC), tier=start) for i in "abc"])
+    drive()
+    logged = """SELECT r.id, m.source, m.target, m.reason, m.operation_id
+                FROM tier_moves AS m JOIN tier_records AS r ON r.key = m.record_key WHERE m.id > %(id)s ORDER BY r.id"""
+    wanted = [("a", 1, start.rank, "restore", done.operation_id)]
+    if start is Tier.HOT:
+        wanted.append(("b", 2, 3, "restore", done.operation_id))
+    assert fetch_all(logged, {"id": before}) == wanted
+    assert told[-1] == RecordsRemembered(3, len(wanted))
+    assert next(m.reason for m in producers.explain(NS, "a").moves) == "restore"
+    assert tiers() == dict.fromkeys("abc", start) | ({} if start is Tier.HOT else {"b": Tier.WARM})
+
+
+def test_a_report_names_the_records_that_left_until_they_are_forgotten(memory: Storage) -> None:
+    assert memory
+    store(("a", timedelta(days=9)), ("b", timedelta(days=9)), ("c", timedelta(0)), tier=Tier.WARM)
+    archive("a", "b")
+    run_pass(NS, policy(cold_capacity=0))
+    named = "SELECT receipt -> 'evicted_ids' FROM operation_steps WHERE receipt ? 'evicted_ids'"
+    assert fetch_all(named) == [(["a", "b"],)]
+    producers.forget(NS, ["a"])
+    assert fetch_all(named) == [(["b"],)]
 
 
 def test_pinned_records_are_neither_planned_nor_evicted(memory: Storage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from commanding import Done, answer, isotherm
@@ -65,6 +66,48 @@ def test_a_record_is_shown_changed_and_refused_by_its_version() -> None:
     assert "granite" in isotherm("get", "a", *HERE).stdout
     refused("get", "a", "--agent", "atlas", "--session", "s2")
     drive()
+
+
+def test_scope_and_run_reach_every_namespace_and_no_other(tmp_path: Path) -> None:
+    audit, of_run = ("--agent", "atlas", "--scope", "audit"), (*HERE, "--run", "r7")
+    for where, text in ((HERE, "kelp in a session"), (audit, "kelp in an audit"), (of_run, "kelp in a run")):
+        answer("remember", text, *where, "--key", "k")
+    [(session_id,), (audit_id,), (run_id,)] = fetch_all("SELECT id FROM tier_records ORDER BY key")
+    drive()
+    for where, record_id, foreign in ((HERE, session_id, of_run), (audit, audit_id, HERE), (of_run, run_id, audit)):
+        found = answer("get", record_id, *where)
+        assert found["text"] in {"kelp in a session", "kelp in an audit", "kelp in a run"}
+        assert (found["scope"], found["run"]) == (
+            "audit" if where == audit else "session",
+            "r7" if where == of_run else None,
+        )
+        assert [r["id"] for r in answer("recall", "kelp", *where)["records"]] == [record_id]
+        assert [r["id"] for r in answer("recall", "", *where)] == [record_id]
+        assert answer("pin", record_id, *where)["pinned"] == 1
+        assert answer("explain", record_id, *where)["record"]["pinned"]
+        assert answer("unpin", record_id, *where)["unpinned"] == 1
+        assert answer("update", record_id, f"{found['text']} again", *where)["written"]
+        drive()
+        assert answer("restore", record_id, *where)["records"][0]["tier"] == "hot"
+        assert answer("reconcile", *where)["namespaces"] == 1
+        [planned] = answer("tiers", "plan", *where)
+        assert (planned["scope"], planned["run"]) == (found["scope"], found["run"])
+        for verb in ("get", "pin", "explain", "restore"):
+            assert "Traceback" not in refused(verb, record_id, *foreign).stderr
+    assert len(answer("recall", "kelp", "--agent", "atlas")["records"]) == 3
+    assert answer("reconcile", "--agent", "atlas")["namespaces"] == 3
+    assert [(d["session"], d["scope"], d["run"]) for d in answer("tiers")] == [
+        (None, "audit", None), ("s1", "session", None), ("s1", "session", "r7")]  # fmt: skip
+    shown = isotherm("tiers").stdout
+    assert "scope" in shown
+    assert "audit" in shown
+    assert "s1 / r7" in shown
+    assert answer("export", *audit, "--out", str(tmp_path / "of-audit.jsonl"))["records"] == 1
+    assert "name the agent" in refused("export", "--run", "r7").stderr
+    assert answer("forget", audit_id, *audit, "--yes")["counts"]["records"] == 1
+    assert answer("forget", *of_run, "--yes")["level"] == "namespace"
+    assert fetch_all("SELECT content FROM tier_records") == [("kelp in a session again",)]
+    assert "either records" in refused("forget", "--agent", "atlas", "--run", "r7", "--interest", str(uuid4())).stderr
 
 
 def test_a_cold_record_is_read_whole_and_pinned_back_to_warm() -> None:

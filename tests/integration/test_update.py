@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -125,7 +126,7 @@ def test_another_text_brings_a_cold_record_back_and_its_body_is_gone(memory: Sto
     after = memory.tier.get(NS, "a")
     assert (after.tier, after.content, after.summary) == (Tier.WARM, "short now", None)
     assert fetch_all("SELECT count(*) FROM cold_bodies") == [(0,)]
-    assert fetch_all("SELECT source, target, reason FROM tier_moves ORDER BY id DESC LIMIT 1") == [(1, 2, "access")]
+    assert fetch_all("SELECT source, target, reason FROM tier_moves ORDER BY id DESC LIMIT 1") == [(1, 2, "restore")]
     drive()
 
 
@@ -169,6 +170,24 @@ def test_tier_x26_pinning_lifts_a_cold_record_and_keeps_it_out_of_passes(memory:
     assert producers.unpin(NS, ["a"]).records == 0
 
 
+def test_tier_x26_a_record_that_is_remembered_again_as_pinned_comes_back_from_cold(memory: Storage) -> None:
+    store(("a", timedelta(days=9)), ("b", timedelta(days=9)), tier=Tier.WARM, content=LONG)
+    archive("a", "b")
+    drive()
+    with connection() as conn:
+        conn.execute("UPDATE namespaces SET due_at = NULL")
+    producers.remember(NS, f"{LONG} b", record_id="b")
+    drive()
+    assert fetch_all("SELECT due_at FROM namespaces") == [(None,)], "what did not change asks for no pass"
+    store(("a", timedelta(days=9)), content=LONG, pinned=True)
+    assert fetch_all("SELECT due_at <= now() FROM namespaces") == [(True,)]
+    assert found_by_words(memory, "kelp") == {"a", "b"}
+    run_pass(NS, policy())
+    record = memory.tier.get(NS, "a")
+    assert (record.tier, record.pinned, record.content) == (Tier.WARM, True, f"{LONG} a")
+    assert fetch_all("SELECT reason FROM tier_moves ORDER BY id DESC LIMIT 1") == [("pin",)]
+
+
 def test_tier_weak_16_there_is_a_limit_to_pins(memory: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     limited = memory.settings.model_copy(update={"max_pinned": 2})
     monkeypatch.setattr(producers.storage, "open", lambda: replace(memory, settings=limited))
@@ -181,6 +200,37 @@ def test_tier_weak_16_there_is_a_limit_to_pins(memory: Storage, monkeypatch: pyt
     producers.unpin(NS, ["a"])
     assert producers.pin(NS, ["c"]).records == 1
     assert fetch_all("SELECT id FROM tier_records WHERE pinned ORDER BY id") == [("b",), ("c",)]
+
+
+def test_tier_weak_16_calls_side_by_side_do_not_exceed_the_limit_to_pins(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited = memory.settings.model_copy(update={"max_pinned": 3})
+    monkeypatch.setattr(producers.storage, "open", lambda: replace(memory, settings=limited))
+    store(*[(f"p{n}", timedelta(hours=1)) for n in range(4)])
+    start = threading.Barrier(8)
+
+    def call(n: int) -> bool:
+        start.wait()
+        try:
+            if n % 2:
+                return producers.pin(NS, [f"p{n // 2}"]).new
+            return producers.remember(NS, "kept", record_id=f"r{n}", key=f"k{n}", pinned=True).new
+        except RejectedError:
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        made = sum(pool.map(call, range(8)))
+    assert made == 3
+    assert fetch_all("SELECT count(*) FROM tier_records WHERE pinned") == [(3,)]
+    [kept, *_] = fetch_all("SELECT id, pinned FROM tier_records ORDER BY pinned DESC, id")
+    assert producers.remember(NS, "with another text", record_id=kept[0], pinned=True).written == 1, (
+        "it is pinned already"
+    )
+    with pytest.raises(RejectedError, match="no more than 3"):
+        producers.remember(NS, "one more", pinned=True)
+    assert fetch_all("SELECT count(*) FROM tier_records WHERE content = 'one more'") == [(0,)]
+    assert producers.remember(Namespace.of("atlas", "s2"), "elsewhere", pinned=True).written == 1
 
 
 def test_a_pass_that_was_planned_before_the_pin_leaves_the_record_alone() -> None:
