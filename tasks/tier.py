@@ -95,7 +95,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             apart = tier_held.known(conn, [move.key for move in planned.moves])
             batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size(), apart=apart)
             receipt = _plan_receipt(planned, batches)
-            at_once = len(batches) == 1 and _STAGES_OF_KIND[batches[0].kind] == stages.MIGRATE
+            at_once = _goes_at_once(step, batches)
             messages = [_fan_out(conn, step, batches, planned.held_until)] if batches and not at_once else []
             if at_once or not batches:
                 _finish_pass(conn, step, policy, moved=len(planned.moves), held_until=planned.held_until)
@@ -114,11 +114,23 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
     return step.receipt
 
 
+def _goes_at_once(step: ClaimedStep, batches: list[Batch]) -> bool:
+    """Whether a plan is made together with its moves: only when it is tried for the first time.
+
+    A record that stops its batch would stop the plan too, again and again; a step of its own is reported on.
+    """
+    is_first = step.attempts == 1 < storage.open().settings.max_attempts
+    return is_first and len(batches) == 1 and _STAGES_OF_KIND[batches[0].kind] == stages.MIGRATE
+
+
 def _move_at_once(step: ClaimedStep, batch: Batch, receipt: dict[str, Any]) -> tuple[Moved, list[Message]]:
     """The moves and the end of their pass. The namespace is noted as due already, so that a pass that ends here is made up for."""
-    with connection() as conn:
-        moved, messages = _shift(conn, step, batch.moves)
-        step.settle(conn, {**receipt, **_totals([moved.receipt()]), "unfinished": 0}, is_result=True)
+    try:
+        with connection() as conn:
+            moved, messages = _shift(conn, step, batch.moves)
+            step.settle(conn, {**receipt, **_totals([moved.receipt()]), "unfinished": 0}, is_result=True)
+    except RejectedError as error:
+        raise RuntimeError("refused together with its plan") from error
     return moved, messages
 
 

@@ -308,6 +308,29 @@ def _let_the_wait_be_over() -> int:
     raise AssertionError("it never is")
 
 
+@pytest.mark.parametrize("error", [ValueError("a bug"), RejectedError("refused")])
+def test_record_that_stops_a_plan_that_moves_at_once_is_alone_in_the_end(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    assert memory
+    store("a", POISON, "b", "c", tier=Tier.HOT)
+    limits = policy(hot_capacity=0)
+    ((key,),) = fetch_all("SELECT key FROM tier_records WHERE id = 'poison'")
+    with monkeypatch.context() as patched:
+        patched.setattr(tier_move, "shift", _fails_at(key, tier_move.shift, error))
+        for _ in range(2):
+            operation_id = producers.reconcile(NS, limits).operation_id
+            for _ in range(20):
+                over()
+                if not producers.operation(operation_id).final:
+                    run_next(operation_id)
+            assert producers.operation(operation_id).state == "partial"
+            over()
+    assert tiers() == {"a": Tier.WARM, "b": Tier.WARM, "c": Tier.WARM, POISON: Tier.HOT}
+    assert (aside().id, aside().attempts) == (POISON, 2)
+    assert run_pass(NS, limits)["demoted"] == 1
+
+
 def test_record_that_changed_before_its_pass_gave_up_is_not_set_aside(memory: Storage, model: Model) -> None:
     assert memory
     store("a", "b", size=6_000)
