@@ -17,6 +17,7 @@ from isotherm.pipeline.tier.cold import Summary
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage.models import factory
+from isotherm.storage.models.http import StatusRejectedError
 from isotherm.storage.postgres import sweep, tier_move, tier_passes, tier_plan
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.postgres.tier_held import SetAside
@@ -106,6 +107,14 @@ def test_text_that_the_code_fails_at_is_set_aside_alone(memory: Storage, model: 
     model.poison = None
     over()
     assert run_pass(NS, TO_COLD)["demoted"] == 1
+
+
+def test_refusal_of_the_server_is_told_with_the_record(memory: Storage, model: Model) -> None:
+    assert memory
+    store("a", POISON, size=6_000)
+    model.poison = StatusRejectedError("chat/completions", 401)
+    assert run_pass(NS, TO_COLD)["set_aside"] == 1
+    assert aside().reason == "summary declined: chat/completions: the model server answered 401"
 
 
 def test_text_that_ends_every_runner_takes_no_answer_of_another_with_it(memory: Storage, model: Model) -> None:
