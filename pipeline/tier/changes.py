@@ -36,7 +36,7 @@ def remembered_again(known: StoredRecord, new: StoredRecord, now: datetime) -> S
     """A record whose id is remembered once more.
 
     The same text keeps its tier and its summary; another one starts anew in the tier it asks for. What was learned of its
-    use stays in both cases, and so does a pin.
+    use stays in both cases, and so does a pin, which keeps it at warm or hotter.
     """
     told = replace(
         known,
@@ -47,16 +47,25 @@ def remembered_again(known: StoredRecord, new: StoredRecord, now: datetime) -> S
         pinned=known.pinned or new.pinned,
     )
     if known.content == new.content:
-        return told
+        return pinned(told, now) if told.pinned else told
     values = [value for value in (known.value_log, new.value_log) if value is not None]
     told = replace(
         told,
         content=new.content,
-        summary=None,
         last_access_at=max(known.last_access_at, new.last_access_at),
         value_log=max(values, default=None),
     )
-    return moved(told, new.tier, now) if new.tier is not known.tier else told
+    target = Tier.WARM if told.pinned and new.tier is Tier.COLD else new.tier
+    summary = new.summary if target is Tier.COLD else None
+    if target is known.tier:
+        return replace(told, summary=summary)
+    return moved(told, target, now, Reason.RESTORE, summary=summary)
+
+
+def pinned(record: StoredRecord, now: datetime) -> StoredRecord:
+    """A record that is pinned; a cold one is warm then."""
+    held = replace(record, pinned=True)
+    return moved(held, Tier.WARM, now, Reason.PIN) if held.tier is Tier.COLD else held
 
 
 def edited(record: StoredRecord, edit: RecordEdit, now: datetime) -> StoredRecord:
@@ -75,7 +84,7 @@ def edited(record: StoredRecord, edit: RecordEdit, now: datetime) -> StoredRecor
 
 
 def moved(
-    record: StoredRecord, target: Tier, now: datetime, reason: Reason | None = None, *, summary: str | None = None
+    record: StoredRecord, target: Tier, now: datetime, reason: Reason, *, summary: str | None = None
 ) -> StoredRecord:
     """A record in another tier. Its text is unchanged; a summary stands beside it only in cold.
 

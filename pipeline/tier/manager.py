@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
@@ -26,7 +25,8 @@ from isotherm.pipeline.tier.explaining import Explanation, explained
 from isotherm.pipeline.tier.finding import MOST_COMPARED
 from isotherm.pipeline.tier.held import SetAside
 from isotherm.pipeline.tier.lines import exported, read_line
-from isotherm.pipeline.tier.observers import MigrationObserver, RecordMove, chain_observers, tell
+from isotherm.pipeline.tier.moves import Moves
+from isotherm.pipeline.tier.observers import MigrationObserver
 from isotherm.pipeline.tier.outline import Outline, outlines, records
 from isotherm.pipeline.tier.passing import Passing, PassReport
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
@@ -40,7 +40,6 @@ from isotherm.pipeline.tier.touching import TouchMode
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.pipeline.tier.writing import Writer, existing
 
-_MOVES_KEPT = 10_000
 _ID_BYTES = 8
 
 
@@ -90,16 +89,16 @@ class Manager:
         self._policy = policy or Policy()
         _refuse_phantom_moves(store, self._policy)
         self._weights = weights or RecallWeights()
-        self._observer = chain_observers(observer)
         self._summaries = summaries or NoopColdSummary()
         self._writer = Writer(store)
         self._recalling = Recalling(store, self._writer, self._summaries, lexical)
         self._clock = clock
         self._max_pinned = max_pinned
-        self._passing = Passing(store, self._policy, self._summaries, self._writer, self._tell)
+        self._moves = Moves(observer)
+        self._passing = Passing(store, self._policy, self._summaries, self._writer, self._moves.add)
         self._running: set[Namespace] = set()
         self._lock = threading.Lock()
-        self._moves: deque[RecordMove] = deque(maxlen=_MOVES_KEPT)
+        self._pins = threading.Lock()
 
     @property
     def policy(self) -> Policy:
@@ -109,21 +108,25 @@ class Manager:
     def remember(self, namespace: Namespace, record: NewRecord) -> Record:
         """Store a record; one with a blank id gets a new one.
 
-        The same id with the same text keeps its tier and its use; with another text it replaces the old one.
+        The same id with the same text keeps its tier and its use, but a pin lifts it out of cold; with another text it
+        replaces the old one.
 
-        Returns: the record as stored. Raises: RejectedError for input that cannot be stored; TransientError when the store
-        is out of reach.
+        Returns: the record as stored. Raises: RejectedError for input that cannot be stored, or when too many would be
+        pinned; TransientError when the store is out of reach.
         """
         owner, now = checked(namespace), self._now()
-        given = record if record.id.strip() else replace(record, id=secrets.token_hex(_ID_BYTES))
-        new = self._summarized(owner, changes.stored(given.cleaned()))
+        given = (record if record.id.strip() else replace(record, id=secrets.token_hex(_ID_BYTES))).cleaned()
+        with self._pinning(owner, given.id) if given.pinned else nullcontext():
+            new = self._summarized(owner, changes.stored(given))
 
-        def rule(known: StoredRecord | None) -> StoredRecord:
-            return new if known is None else changes.remembered_again(known, new, now)
+            def rule(known: StoredRecord | None) -> StoredRecord:
+                return new if known is None else changes.remembered_again(known, new, now)
 
-        before, after = self._writer.change(owner, new.id, rule)
-        if before is not None and before.tier is Tier.COLD and after.content != before.content:
+            before, after = self._writer.change(owner, new.id, rule)
+        if Tier.COLD in {new.tier, before and before.tier} and after.summary is None:
             self._passing.forget_summary(owner, new.id)
+        same = before is not None and before.content == after.content
+        self._note_move(owner, before, after, Reason.PIN if same else Reason.RESTORE, now)
         return self._shown(owner, after, now)
 
     def get(self, namespace: Namespace, record_id: str) -> Record:
@@ -149,7 +152,7 @@ class Manager:
             return changes.edited(record, wanted, now)
 
         before, after = self._writer.change(owner, checked_id(record_id), rule)
-        self._note_lift(owner, before, after, Reason.RESTORE, now)
+        self._note_move(owner, before, after, Reason.RESTORE, now)
         return self._shown(owner, after, now)
 
     def pin(self, namespace: Namespace, record_id: str) -> Record:
@@ -158,14 +161,11 @@ class Manager:
         Raises: NotFoundError; RejectedError when too many would be pinned.
         """
         owner, now = checked(namespace), self._now()
-        self._refuse_too_many_pins(owner, record_id)
-
-        def rule(known: StoredRecord | None) -> StoredRecord:
-            pinned = replace(existing(known), pinned=True)
-            return changes.moved(pinned, Tier.WARM, now, Reason.PIN) if pinned.tier is Tier.COLD else pinned
-
-        before, after = self._writer.change(owner, checked_id(record_id), rule)
-        self._note_lift(owner, before, after, Reason.PIN, now)
+        with self._pinning(owner, record_id):
+            before, after = self._writer.change(
+                owner, checked_id(record_id), lambda known: changes.pinned(existing(known), now)
+            )
+        self._note_move(owner, before, after, Reason.PIN, now)
         return self._shown(owner, after, now)
 
     def unpin(self, namespace: Namespace, record_id: str) -> Record:
@@ -189,7 +189,7 @@ class Manager:
             return replace(warm, last_access_at=max(warm.last_access_at, now))
 
         before, after = self._writer.change(owner, checked_id(record_id), rule)
-        self._note_lift(owner, before, after, Reason.RESTORE, now)
+        self._note_move(owner, before, after, Reason.RESTORE, now)
         return self._shown(owner, after, now)
 
     def forget(self, namespace: Namespace, ids: Sequence[str] | None = None) -> Receipt:
@@ -206,7 +206,7 @@ class Manager:
         wanted = [checked_id(record_id) for record_id in dict.fromkeys(ids)]
         gone = [record_id for record_id in wanted if self._forget(owner, record_id)]
         self._recalling.touches.drop(owner, wanted)
-        self._drop_moves(owner, set(wanted))
+        self._moves.drop(owner, set(wanted))
         return Receipt(tuple(gone), verified=all(self._store.get(owner, record_id) is None for record_id in wanted))
 
     def _forget_all(self, owner: Namespace) -> Receipt:
@@ -215,7 +215,7 @@ class Manager:
         self._store.forget_all(owner)
         self._passing.held.keep_only(owner, ())
         self._recalling.touches.take(owner)
-        self._drop_moves(owner)
+        self._moves.drop(owner)
         return Receipt(tuple(gone), verified=not self._ids(owner))
 
     def _forget(self, owner: Namespace, record_id: str) -> bool:
@@ -287,9 +287,10 @@ class Manager:
         owner, now = checked(namespace), self._now()
         record = self._found(owner, record_id)
         planned = [move for move in self._passing.plan(owner, now).moves if move.id == record.id]
-        past = [move for move in self._moves.copy() if move.namespace == owner and move.record_id == record.id]
         answer = None if query is None else self.recall(owner, query, _everything(), touch=TouchMode.OFF)
-        return explained(self._shown(owner, record, now), self._policy, past, planned, answer)
+        return explained(
+            self._shown(owner, record, now), self._policy, self._moves.of(owner, record.id), planned, answer
+        )
 
     def list_all(self, namespace: Namespace) -> Iterator[Record]:
         """Every record with its text, hot first, each tier from the newest access on; each record once."""
@@ -360,33 +361,32 @@ class Manager:
         self._summaries.index(owner, record.id, record.summary)
         return True
 
-    def _refuse_too_many_pins(self, owner: Namespace, record_id: str) -> None:
-        if self._max_pinned is None:
-            return
-        rows = (outline.record for outline in outlines(self._store, owner))
-        pinned = {row.id for row in rows if row.pinned} - {record_id}
-        if len(pinned) >= self._max_pinned:
-            raise RejectedError(f"{len(pinned)} records of this namespace are pinned, which is the limit")
+    @contextmanager
+    def _pinning(self, owner: Namespace, record_id: str) -> Iterator[None]:
+        """Pin a record within the limit: threads that pin one wait for each other; other processes are not waited for.
 
-    def _note_lift(
+        Raises: RejectedError when too many would be pinned.
+        """
+        if self._max_pinned is None:
+            yield
+            return
+        with self._pins:
+            rows = (outline.record for outline in outlines(self._store, owner))
+            pinned = {row.id for row in rows if row.pinned} - {record_id}
+            if len(pinned) >= self._max_pinned:
+                raise RejectedError(f"{len(pinned)} records of this namespace are pinned, which is the limit")
+            yield
+
+    def _note_move(
         self, owner: Namespace, before: StoredRecord | None, after: StoredRecord, reason: Reason, now: datetime
     ) -> None:
-        """Tell of a cold record that one of the verbs brought back."""
+        """Tell of a record that one of the verbs moved."""
         if before is None or before.tier is after.tier:
             return
-        self._passing.forget_summary(owner, after.id)
+        if after.tier is not Tier.COLD:
+            self._passing.forget_summary(owner, after.id)
         self._passing.held.drop(owner, after.id)
-        self._tell(owner, Move(0, after.version, before.tier, after.tier, reason, after.id), now)
-
-    def _tell(self, owner: Namespace, move: Move, now: datetime) -> None:
-        made = RecordMove(owner, move.id, move.source, move.target, move.reason, now)
-        self._moves.append(made)
-        tell(self._observer, made)
-
-    def _drop_moves(self, owner: Namespace, ids: set[str] | None = None) -> None:
-        kept = [m for m in self._moves.copy() if m.namespace != owner or (ids is not None and m.record_id not in ids)]
-        self._moves.clear()
-        self._moves.extend(kept)
+        self._moves.add(owner, Move(0, after.version, before.tier, after.tier, reason, after.id), now)
 
 
 def _refuse_phantom_moves(store: Store, policy: Policy) -> None:

@@ -269,9 +269,8 @@ class _At:
         self.key, self.version, self.tier = row.key, row.version, Tier.from_rank(row.tier)
 
     def move(self, target: Tier, record: StoredRecord) -> Move:
-        up = target.rank > self.tier.rank
-        reason = record.moved_reason or (Reason.ACCESS if up else Reason.CAPACITY)
-        return Move(self.key, self.version, self.tier, target, reason)
+        # Without a reason no pass has moved it: somebody has stored it so.
+        return Move(self.key, self.version, self.tier, target, record.moved_reason or Reason.RESTORE)
 
     def after(self, move: Move) -> _At:
         self.version, self.tier = move.version + 1, move.target or self.tier

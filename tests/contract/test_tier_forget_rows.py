@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -175,3 +176,16 @@ def test_a_pass_sets_a_lost_record_aside(store: PostgresStore) -> None:
     assert manager.reconcile(NS).evicted == ("r2",)
     with pytest.raises(NotFoundError):
         manager.get(NS, "r1")
+
+
+def test_a_record_stored_in_another_tier_has_a_reason_in_the_log(store: PostgresStore) -> None:
+    held = store.put(NS, record("r1", KELP))
+    for tier in (Tier.COLD, Tier.HOT, Tier.WARM):
+        held = store.put(NS, replace(held, tier=tier))
+    assert fetch_all("SELECT source, target, reason FROM tier_moves ORDER BY id") == [
+        (3, 2, "restore"),
+        (2, 1, "restore"),
+        (1, 2, "restore"),
+        (2, 3, "restore"),
+        (3, 2, "restore"),
+    ]

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from managing import COLD, DAY, HOT, NS, WARM, Clock, Summaries, managed, new, policy, row
+from managing import COLD, DAY, HOT, NS, WARM, Clock, Recorder, Summaries, managed, new, policy, row
 
-from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.cognitive import MemoryIndex
 from isotherm.pipeline.tier.composite import CompositeStore
 from isotherm.pipeline.tier.dual_write import DualWriteManager, MirrorError
+from isotherm.pipeline.tier.manager import Manager
 from isotherm.pipeline.tier.memory_store import MemoryStore
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.store import StoredRecord
 from isotherm.pipeline.tier.summaries import ColdSummarySettings, SummarizingColdSummary
 
@@ -305,3 +307,84 @@ def test_a_record_whose_store_is_away_is_not_taken_for_lost() -> None:
     found = store.get(NS, "a")
     assert found is not None
     assert found.content == "kelp a"
+
+
+def told(manager: Manager, seen: Recorder, record_id: str = "a") -> list[tuple[Tier, Tier | None, Reason]]:
+    """What an observer was told; the log has the same."""
+    moves = [(move.source, move.target, move.reason) for move in seen.moves]
+    logged = [(move.source, move.target, move.reason) for move in manager.explain(NS, record_id).moves]
+    assert moves == logged
+    return moves
+
+
+@pytest.mark.parametrize("content", ["kelp a", "eelgrass"])
+def test_a_cold_record_that_is_remembered_with_a_pin_is_warm_at_once(content: str) -> None:
+    seen = Recorder()
+    manager = managed(Policy(), row("a", COLD, summary="of kelp"), observer=seen)
+    again = manager.remember(NS, new("a", content, tier=COLD, pinned=True))
+    assert (again.tier, again.pinned, again.content, again.summary) == (WARM, True, content, None)
+    assert told(manager, seen) == [(COLD, WARM, Reason.PIN if content == "kelp a" else Reason.RESTORE)]
+
+
+def test_a_pinned_record_stays_warm_when_another_text_asks_for_cold() -> None:
+    seen = Recorder()
+    manager = managed(Policy(), row("a", pinned=True), observer=seen)
+    assert manager.remember(NS, new("a", "eelgrass", tier=COLD)).tier is WARM
+    assert told(manager, seen) == [(HOT, WARM, Reason.RESTORE)]
+
+
+@pytest.mark.parametrize(("source", "target"), [(COLD, HOT), (COLD, WARM), (WARM, HOT), (HOT, WARM), (HOT, COLD)])
+def test_another_text_that_moves_a_record_tells_of_it(source: Tier, target: Tier) -> None:
+    seen = Recorder()
+    manager = managed(Policy(), row("a", source), observer=seen)
+    assert manager.remember(NS, new("a", "eelgrass", tier=target)).moved_at is not None
+    assert told(manager, seen) == [(source, target, Reason.RESTORE)]
+
+
+def test_the_same_text_moves_nothing_and_tells_of_nothing() -> None:
+    seen = Recorder()
+    manager = managed(Policy(), row("a", WARM), observer=seen)
+    assert manager.remember(NS, new("a", "kelp a", importance=0.9)).tier is WARM
+    assert told(manager, seen) == []
+
+
+def test_a_summary_stands_for_the_text_that_is_there() -> None:
+    index = Summaries()
+    summaries = SummarizingColdSummary(ColdSummarySettings(), indexer=index)
+    manager = managed(Policy(), row("a", COLD, summary="of kelp"), row("b", HOT), summaries=summaries)
+    manager.index_summaries(NS)
+    assert manager.remember(NS, new("a", "eelgrass", tier=COLD)).summary == "eelgrass"
+    assert manager.remember(NS, new("b", "kelp b", tier=COLD)).tier is HOT
+    assert index.held == {"a": "eelgrass"}
+    manager.remember(NS, new("a", "drift wood", tier=HOT))
+    assert index.held == {}
+
+
+def test_the_limit_of_pins_holds_for_what_is_remembered_too() -> None:
+    manager = managed(Policy(), row("a"), max_pinned=1)
+    manager.remember(NS, new("b", pinned=True))
+    with pytest.raises(RejectedError, match="pinned"):
+        manager.remember(NS, new("c", pinned=True))
+    with pytest.raises(RejectedError, match="pinned"):
+        manager.remember(NS, new("a", "kelp a", pinned=True))
+    assert [r.id for r in manager.list_all(NS) if r.pinned] == ["b"]
+    assert manager.remember(NS, new("b", "eelgrass", pinned=True)).pinned
+    assert not manager.remember(NS, new("c")).pinned
+
+
+def test_threads_that_pin_at_once_do_not_exceed_the_limit() -> None:
+    manager = managed(Policy(), *(row(f"r{n}") for n in range(16)), max_pinned=3)
+
+    def pin(n: int) -> bool:
+        try:
+            if n % 2:
+                manager.pin(NS, f"r{n}")
+            else:
+                manager.remember(NS, new(f"r{n}", f"kelp r{n}", pinned=True))
+        except RejectedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(pin, range(16))) == 3
+    assert sum(record.pinned for record in manager.list_all(NS)) == 3
