@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -12,9 +12,9 @@ from managing import COLD, DAY, HOT, NS, WARM, Clock, Recorder, Summaries, manag
 
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.cognitive import MemoryIndex
+from isotherm.pipeline.tier.cognitive import CognitiveRecord, MemoryIndex
 from isotherm.pipeline.tier.composite import CompositeStore
-from isotherm.pipeline.tier.dual_write import DualWriteManager, MirrorError
+from isotherm.pipeline.tier.dual_write import DualWriteManager, MirrorError, RebuildReport
 from isotherm.pipeline.tier.manager import Manager
 from isotherm.pipeline.tier.memory_store import MemoryStore
 from isotherm.pipeline.tier.policy import Policy
@@ -388,3 +388,96 @@ def test_threads_that_pin_at_once_do_not_exceed_the_limit() -> None:
     with ThreadPoolExecutor(8) as threads:
         assert sum(threads.map(pin, range(16))) == 3
     assert sum(record.pinned for record in manager.list_all(NS)) == 3
+
+
+class Telling(MemoryIndex):
+    """Does something before it answers, and fails while told so."""
+
+    before: Callable[[], object] | None = None
+    failing = False
+
+    def fingerprints(self, namespace: Namespace) -> Mapping[str, bytes]:
+        found = super().fingerprints(namespace)
+        self._told()
+        return found
+
+    def remember(self, namespace: Namespace, record: CognitiveRecord) -> None:
+        self._told()
+        if self.failing:
+            raise TransientError("no index")
+        super().remember(namespace, record)
+
+    def _told(self) -> None:
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+
+
+def texts(index: Telling) -> dict[str, str]:
+    return {record.id: record.content for record in index.recall(NS, "", 10)}
+
+
+def test_a_rebuild_does_not_write_over_what_a_writer_has_told_meanwhile() -> None:
+    class Paged(MemoryStore):
+        after_page: Callable[[], object] | None = None
+
+        def list(self, *given: Any, **more: Any) -> Sequence[StoredRecord]:
+            page = super().list(*given, **more)
+            after, self.after_page = self.after_page, None
+            if after is not None:
+                after()
+            return page
+
+    store, index = Paged(), Telling()
+    manager = DualWriteManager(managed(store=store), index)
+    manager.inner.remember(NS, new("a", "one"))
+    store.after_page = lambda: manager.remember(NS, new("a", "two"))
+    manager.rebuild_index(NS)
+    assert (texts(index), manager.lag) == ({"a": "two"}, 0)
+
+
+def test_a_rebuild_keeps_an_entry_that_came_after_it_had_looked() -> None:
+    store, index = MemoryStore(), Telling()
+    manager = DualWriteManager(managed(store=store), index)
+    manager.remember(NS, new("a", "one"))
+    kept = store.get(NS, "a")
+    assert kept is not None
+    store.delete(NS, "a")
+    manager.inner.remember(NS, new("b", "one"))
+    # While the entry of "b" is written, "a" comes back.
+    index.before = lambda: setattr(index, "before", lambda: store.put(NS, kept))
+    assert manager.rebuild_index(NS) == RebuildReport(added=1)
+    assert texts(index) == {"a": "one", "b": "one"}
+
+
+def test_a_rebuild_leaves_behind_what_failed_while_it_ran() -> None:
+    index = Telling()
+    manager = DualWriteManager(managed(), index)
+    manager.remember(NS, new("a", "one"))
+    manager.inner.remember(NS, new("b", "one", age=DAY))
+
+    def failing() -> None:
+        index.failing = True
+        with pytest.raises(MirrorError):
+            manager.remember(NS, new("a", "two"))
+        index.failing = False
+
+    # While the entry of "b" is written, "a" has been compared.
+    index.before = lambda: setattr(index, "before", failing)
+    assert manager.rebuild_index(NS) == RebuildReport(added=1)
+    assert (texts(index), manager.lag) == ({"a": "one", "b": "one"}, 1)
+    assert manager.catch_up() == 0
+    assert texts(index) == {"a": "two", "b": "one"}
+
+
+def test_a_rebuild_that_fails_forgets_nothing_that_was_behind() -> None:
+    index = Telling()
+    manager = DualWriteManager(managed(), index)
+    index.failing = True
+    with pytest.raises(MirrorError):
+        manager.remember(NS, new("a"))
+    with pytest.raises(TransientError):
+        manager.rebuild_index(NS)
+    assert manager.lag == 1
+    index.failing = False
+    assert (manager.rebuild_index(NS), manager.lag) == (RebuildReport(added=1), 0)
