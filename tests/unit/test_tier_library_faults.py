@@ -8,17 +8,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from managing import COLD, DAY, HOT, NS, WARM, Clock, Recorder, Summaries, managed, new, policy, row
+from managing import COLD, DAY, HOT, LONG, NS, WARM, Clock, Recorder, Stub, Summaries, managed, new, policy, row
 
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.cognitive import CognitiveRecord, MemoryIndex
 from isotherm.pipeline.tier.composite import CompositeStore
 from isotherm.pipeline.tier.dual_write import DualWriteManager, MirrorError, RebuildReport
 from isotherm.pipeline.tier.manager import Manager
 from isotherm.pipeline.tier.memory_store import MemoryStore
 from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.quotas import Quota
 from isotherm.pipeline.tier.records import Reason, Tier
+from isotherm.pipeline.tier.settings import Settings
 from isotherm.pipeline.tier.store import StoredRecord
 from isotherm.pipeline.tier.summaries import ColdSummarySettings, SummarizingColdSummary
 
@@ -481,3 +484,63 @@ def test_a_rebuild_that_fails_forgets_nothing_that_was_behind() -> None:
     assert manager.lag == 1
     index.failing = False
     assert (manager.rebuild_index(NS), manager.lag) == (RebuildReport(added=1), 0)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "recall_budget.total", "recall_budget.hot", "recall_budget.warm", "recall_budget.cold", "recall_weights.semantic",
+        "recall_weights.recency", "recall_weights.importance", "cold_summary.min_bytes", "cold_summary.max_summary_chars",
+        "cold_summary.enabled", "cold_summary.or_truncated", "cold_summary.summary_profile", "enabled",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("bad", ["8", "0.5", "no", "true", b"8", [1]])
+def test_settings_are_strict_at_every_level(path: str, bad: object) -> None:
+    if path.endswith("profile") and isinstance(bad, str):
+        bad = 8
+    *above, name = path.split(".")
+    raw = {above[0]: {name: bad}} if above else {name: bad}
+    with pytest.raises(RejectedError, match=path.replace(".", r"\.")):
+        Settings.from_mapping(raw)
+
+
+@pytest.mark.parametrize(
+    "path", ["recall_budget.total", "recall_budget.hot", "recall_weights.recency", "cold_summary.min_bytes"]
+)
+@pytest.mark.parametrize("bad", [True, False])
+def test_a_switch_is_no_number_and_a_number_no_switch(path: str, *, bad: bool) -> None:
+    above, name = path.split(".")
+    with pytest.raises(RejectedError, match=name):
+        Settings.from_mapping({above: {name: bad}})
+    for switch in ({"enabled": int(bad)}, {"cold_summary": {"enabled": int(bad)}}):
+        with pytest.raises(RejectedError, match="enabled"):
+            Settings.from_mapping(switch)
+
+
+def test_what_is_derived_cannot_be_given() -> None:
+    with pytest.raises(RejectedError, match=r"recall_budget: .*given"):
+        Settings.from_mapping({"recall_budget": {"hot": 1, "given": []}})
+    budget = Settings.parse({"recall_budget": {"total": 5, "hot": 2}}).budget()
+    assert (budget.given, budget.normalize().given, budget.minimum(WARM)) == ({HOT}, {HOT}, 0)
+    assert budget != RecallBudget(total=5, hot=2, warm=1, cold=2)
+
+
+@pytest.mark.parametrize(
+    "name", ["hot_capacity", "warm_capacity", "cold_capacity", "promote_access", "batch_size", "max_moves"]
+)
+def test_a_policy_takes_no_text_for_a_number(name: str) -> None:
+    with pytest.raises(RejectedError, match=name):
+        Policy.parse({name: "8"})
+    with pytest.raises(RejectedError, match="records"):
+        Quota.parse({"records": "8"})
+
+
+def test_zero_is_no_limit_of_summaries() -> None:
+    every = Settings.parse({"cold_summary": {"min_bytes": 0, "max_summary_chars": 10}}).summaries()
+    assert every.archive(NS, row("a", content="kelp in cold water")) == "kelp in co\N{HORIZONTAL ELLIPSIS}"
+    whole = Settings.parse({"cold_summary": {"max_summary_chars": 0}}).summaries()
+    assert whole.archive(NS, row("a", content=LONG)) == LONG.strip()
+    own = Settings.parse({"cold_summary": {"max_summary_chars": 0}}).summaries(summarizer=Stub("of vessels"))
+    assert own.archive(NS, row("a", content=LONG)) == "of vessels"
+    with pytest.raises(RejectedError, match="min_bytes"):
+        Settings.from_mapping({"cold_summary": {"min_bytes": -1}})
