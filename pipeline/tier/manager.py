@@ -24,7 +24,7 @@ from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.explaining import Explanation, explained
 from isotherm.pipeline.tier.finding import MOST_COMPARED
 from isotherm.pipeline.tier.held import SetAside
-from isotherm.pipeline.tier.lines import exported, read_line
+from isotherm.pipeline.tier.lines import exported, read_lines
 from isotherm.pipeline.tier.moves import Moves
 from isotherm.pipeline.tier.observers import MigrationObserver
 from isotherm.pipeline.tier.outline import Outline, outlines, records
@@ -37,6 +37,7 @@ from isotherm.pipeline.tier.records import CONTENT_MAX_BYTES, NewRecord, Reason,
 from isotherm.pipeline.tier.store import Store, StoredRecord, checked, checked_id
 from isotherm.pipeline.tier.summaries import ColdSummaryBackend, NoopColdSummary
 from isotherm.pipeline.tier.touching import TouchMode
+from isotherm.pipeline.tier.turns import Turns
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.pipeline.tier.writing import Writer, existing
 
@@ -96,8 +97,7 @@ class Manager:
         self._max_pinned = max_pinned
         self._moves = Moves(observer)
         self._passing = Passing(store, self._policy, self._summaries, self._writer, self._moves.add)
-        self._running: set[Namespace] = set()
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._pins = threading.Lock()
 
     @property
@@ -253,25 +253,25 @@ class Manager:
         return sum(self._recalling.apply(owner) for owner in owners)
 
     def reconcile(self, namespace: Namespace, now: datetime | None = None) -> PassReport:
-        """Run one migration pass; waiting touches are added first. While one runs, another one does nothing.
+        """Run one migration pass; waiting touches are added first.
+
+        While one runs, the next one waits for it; those asked for meanwhile leave it to the one that waits.
 
         Args: now: what ages are measured against, aware; None means the clock's time.
         Raises: TransientError when the store is out of reach.
         """
         owner = checked(namespace)
         moment = self._now() if now is None else aware(now, "now")
-        with self._lock:
-            if owner in self._running:
-                return PassReport(coalesced=True)
-            self._running.add(owner)
+        wanted = self._turns.begin(owner, moment)
+        if wanted is None:
+            return PassReport(coalesced=True)
         try:
             # Accesses that cannot be added yet wait for the next pass; they hold up nothing.
             with suppress(TransientError):
                 self.apply_touches(owner)
-            return self._passing.run(owner, moment)
+            return self._passing.run(owner, wanted)
         finally:
-            with self._lock:
-                self._running.discard(owner)
+            self._turns.end(owner)
 
     def plan(self, namespace: Namespace, now: datetime | None = None) -> MigrationPlan:
         """What a pass would move now; moves nothing. Raises: TransientError when the store is out of reach."""
@@ -287,7 +287,8 @@ class Manager:
         owner, now = checked(namespace), self._now()
         record = self._found(owner, record_id)
         planned = [move for move in self._passing.plan(owner, now).moves if move.id == record.id]
-        answer = None if query is None else self.recall(owner, query, _everything(), touch=TouchMode.OFF)
+        all_of_it = RecallBudget(total=MOST_COMPARED)
+        answer = None if query is None else self.recall(owner, query, all_of_it, touch=TouchMode.OFF)
         return explained(
             self._shown(owner, record, now), self._policy, self._moves.of(owner, record.id), planned, answer
         )
@@ -302,22 +303,24 @@ class Manager:
         """Every record as a line of JSON with its end, in order of (created_at, id), as the pipeline's exports are."""
         return exported(self._store, checked(namespace))
 
-    def import_lines(self, lines: Iterable[str]) -> int:
-        """Store exported records, each in the namespace it names, over whatever has its id; returns how many.
+    def import_lines(self, lines: Iterable[str], *, overwrite: bool = False) -> int:
+        """Store exported records, each in the namespace it names; returns how many. One that is there stays as it is.
 
+        Args: overwrite: store each over whatever has its id.
         Raises: RejectedError naming the line that is no record; those before it are stored.
         """
-        count = 0
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                owner, record = read_line(line)
-            except RejectedError as error:
-                raise RejectedError(f"line {number}: {error}") from None
-            self._index_summary(owner, self._store.put(owner, record))
-            count += 1
-        return count
+        return sum(self._imported(owner, record, overwrite=overwrite) for owner, record in read_lines(lines))
+
+    def _imported(self, owner: Namespace, record: StoredRecord, *, overwrite: bool) -> bool:
+        before, after = self._writer.change(
+            owner, record.id, lambda known: record if known is None or overwrite else known
+        )
+        if before is not None and not overwrite:
+            return False
+        if not self._index_summary(owner, after) and before is not None and before.tier is Tier.COLD:
+            self._passing.forget_summary(owner, after.id)
+        self._note_move(owner, before, after, Reason.RESTORE, self._now())
+        return True
 
     def index_summaries(self, namespace: Namespace) -> int:
         """Index the summaries of all cold records anew, for an index that lost them; returns how many.
@@ -393,7 +396,3 @@ def _refuse_phantom_moves(store: Store, policy: Policy) -> None:
     missing = sorted(reachable(policy, store.levels) - store.levels)
     if missing:
         raise RejectedError(f"the policy moves records to {missing[0]}, which the store does not keep")
-
-
-def _everything() -> RecallBudget:
-    return RecallBudget(total=MOST_COMPARED)

@@ -30,8 +30,8 @@ class PassReport:
 
     Args: report: records moved; reasons: how many for each reason; changed: records left alone because they changed or
         went meanwhile; set_aside: records that could not be moved, with the reason; truncated: more is due than one pass
-        does; evicted: ids of records that were removed; held_until: when the first move that a cool-down held back may be made; coalesced: another pass over the
-        namespace was running, and this one did nothing.
+        does; evicted: ids of records that were removed; held_until: when the first move that a cool-down held back may be made; coalesced: a pass that waits
+        already will do what this one was asked for, and this one did nothing; so does one that is asked for from within.
     """
 
     report: MigrationReport = field(default_factory=MigrationReport)

@@ -18,12 +18,16 @@ from isotherm.pipeline.tier.composite import CompositeStore
 from isotherm.pipeline.tier.dual_write import DualWriteManager, MirrorError, RebuildReport
 from isotherm.pipeline.tier.manager import Manager
 from isotherm.pipeline.tier.memory_store import MemoryStore
+from isotherm.pipeline.tier.observers import RecordMove
+from isotherm.pipeline.tier.plan import MigrationReport
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.quotas import Quota
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.settings import Settings
 from isotherm.pipeline.tier.store import StoredRecord
 from isotherm.pipeline.tier.summaries import ColdSummarySettings, SummarizingColdSummary
+
+IDLE = Policy(cooldown=None)
 
 
 class Stuck(MemoryStore):
@@ -544,3 +548,59 @@ def test_zero_is_no_limit_of_summaries() -> None:
     assert own.archive(NS, row("a", content=LONG)) == "of vessels"
     with pytest.raises(RejectedError, match="min_bytes"):
         Settings.from_mapping({"cold_summary": {"min_bytes": -1}})
+
+
+def test_a_pass_asked_for_by_an_observer_of_it_does_not_wait_for_itself() -> None:
+    asked = []
+
+    class Asking(Recorder):
+        def demoted(self, move: RecordMove) -> None:
+            asked.append(manager.reconcile(NS).coalesced)
+            super().demoted(move)
+
+    manager = managed(IDLE, row("a", HOT, idle=2 * DAY), observer=Asking())
+    assert manager.reconcile(NS).report == MigrationReport(demoted=1)
+    assert asked == [True]
+
+
+def test_a_pass_that_fails_lets_the_next_one_begin() -> None:
+    class Away(MemoryStore):
+        away = True
+
+        def list(self, *given: Any, **more: Any) -> Sequence[StoredRecord]:
+            if self.away:
+                raise TransientError("no store")
+            return super().list(*given, **more)
+
+    store = Away()
+    manager = managed(IDLE, row("a", HOT, idle=2 * DAY), store=store)
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            manager.reconcile(NS)
+    store.away = False
+    assert manager.reconcile(NS).report == MigrationReport(demoted=1)
+
+
+def test_what_is_imported_leaves_what_is_there_as_it_is() -> None:
+    lines = list(managed(Policy(), row("a", COLD, summary="of kelp"), row("b")).export(NS))
+    seen, index = Recorder(), Summaries()
+    summaries = SummarizingColdSummary(ColdSummarySettings(), indexer=index)
+    manager = managed(Policy(), row("a", HOT, content="eelgrass"), observer=seen, summaries=summaries)
+    assert manager.import_lines(lines) == 1
+    assert (manager.get(NS, "a").content, manager.get(NS, "b").content) == ("eelgrass", "kelp b")
+    assert (told(manager, seen), index.held) == ([], {})
+    assert manager.import_lines(lines, overwrite=True) == 2
+    assert (manager.get(NS, "a").content, manager.get(NS, "a").tier) == ("kelp a", COLD)
+    assert (told(manager, seen), index.held) == ([(HOT, COLD, Reason.RESTORE)], {"a": "of kelp"})
+    hot = list(managed(Policy(), row("a", HOT)).export(NS))
+    assert (manager.import_lines(hot, overwrite=True), index.held) == (1, {})
+
+
+def test_what_is_imported_stands_in_for_a_lost_record() -> None:
+    index, bodies = parts()
+    manager = managed(store=CompositeStore(index, bodies, Policy()))
+    manager.remember(NS, new("a", "kelp a"))
+    lines = list(manager.export(NS))
+    lose(bodies, HOT, "kelp a")
+    assert manager.import_lines(lines) == 1
+    assert manager.get(NS, "a").content == "kelp a"
