@@ -211,15 +211,17 @@ class Manager:
 
     def _forget_all(self, owner: Namespace) -> Receipt:
         wanted = self._ids(owner)
-        gone = [record_id for record_id in wanted if self._forget(owner, record_id)]
+        for record_id in wanted:  # first, since only the records tell of their summaries
+            self._summaries.delete(owner, record_id)
         self._store.forget_all(owner)
         self._passing.held.keep_only(owner, ())
         self._recalling.touches.take(owner)
         self._moves.drop(owner)
-        return Receipt(tuple(gone), verified=not self._ids(owner))
+        left = set(self._ids(owner))
+        return Receipt(tuple(record_id for record_id in wanted if record_id not in left), verified=not left)
 
     def _forget(self, owner: Namespace, record_id: str) -> bool:
-        """Forget one record; its summary first, since only the record tells of it."""
+        """Forget one record, its summary first."""
         self._summaries.delete(owner, record_id)
         removed = self._writer.remove(owner, record_id)
         self._passing.held.drop(owner, record_id)

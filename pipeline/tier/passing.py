@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from isotherm.pipeline.errors import IsothermError
+from isotherm.pipeline.errors import IsothermError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.changes import moved, state
 from isotherm.pipeline.tier.held import Held, SetAside
@@ -113,7 +113,10 @@ class Passing:
         """Moves of records that could not be got and still are in their tiers; the others went meanwhile."""
         if not unread:
             return []
-        there = {(one.record.id, one.record.version) for one in outlines(self._store, namespace)}
+        there = set[tuple[str, int]]()
+        # What cannot be looked for now is looked at by the next pass.
+        with suppress(TransientError):
+            there.update((one.record.id, one.record.version) for one in outlines(self._store, namespace))
         return [move for move in unread if (move.id, move.version) in there]
 
     def _apply(self, namespace: Namespace, record: StoredRecord, move: Move, now: datetime) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.stages import SUMMARIZE
 from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
@@ -58,6 +59,10 @@ _MAKE_WHOLE = """
 WITH emptied AS (DELETE FROM cold_bodies WHERE record_key = %(key)s)
 UPDATE tier_records SET summary = %(content)s WHERE key = %(key)s"""
 _LOCK_SOME = "SELECT key FROM tier_records WHERE namespace_id = %s ORDER BY namespace_id, id LIMIT %s FOR UPDATE"
+_ERASE_ANSWERS = """
+UPDATE operation_steps AS s SET answer = '{"summaries": {}, "refused": {}}' FROM operations AS o
+WHERE o.id = s.operation_id AND o.namespace_id = %(ns)s AND s.stage = %(stage)s AND s.answer IS NOT NULL
+    AND s.state IN ('done', 'failed', 'dead', 'cancelled')"""
 _UNPIN = "UPDATE tier_records SET pinned = false WHERE key = %s"
 
 _NAMESPACES = """
@@ -226,6 +231,11 @@ def delete(conn: Connection, row: Row) -> bool:
 def erase(conn: Connection, place: Place, keys: Sequence[int], patience: Patience) -> None:
     """Take records that are gone out of what steps were told and have answered; summaries by a model are among that."""
     tier_forget_ledgers.scrub(conn, [place.namespace_id], [place.bank_id], keys, patience)
+
+
+def erase_answers(conn: Connection, place: Place) -> None:
+    """Forget what models have answered about records that went before, once none of the namespace is left."""
+    conn.execute(_ERASE_ANSWERS, {"ns": place.namespace_id, "stage": SUMMARIZE})
 
 
 def erase_some(conn: Connection, place: Place, limit: int, patience: Patience) -> int:
