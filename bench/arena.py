@@ -53,21 +53,43 @@ class Arena:
     def fresh(self) -> Iterator[Storage]:
         """A migrated database and an empty Redis, opened as a program opens them."""
         name = f"bench_{time.monotonic_ns()}"
-        self.dsn = self.database(name)
+        self._make(name)
+        try:
+            yield self._enter(name)
+        finally:
+            storage.close()
+            self._drop(name)
+
+    @contextmanager
+    def several(self, names: Collection[str]) -> Iterator[Callable[[str], Storage]]:
+        """Databases side by side. What is given turns this process to one of them, with an empty Redis."""
+        for name in names:
+            self._make(name)
+        try:
+            yield self._enter
+        finally:
+            storage.close()
+            for name in names:
+                self._drop(name)
+
+    def _make(self, name: str) -> None:
         with psycopg.connect(self.endpoints.postgres_dsn, autocommit=True) as conn:
             make = sql.SQL("CREATE DATABASE {} TEMPLATE {}")
             conn.execute(make.format(sql.Identifier(name), sql.Identifier(_TEMPLATE)))
+
+    def _drop(self, name: str) -> None:
+        with psycopg.connect(self.endpoints.postgres_dsn, autocommit=True) as conn:
+            conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def _enter(self, name: str) -> Storage:
+        storage.close()
+        self.dsn = self.database(name)
         self.client.flushall()
         while take_sent():
             pass  # outbox ids of the database before
         os.environ["ISOTHERM_POSTGRES_DSN"] = self.dsn
         settings_module.settings.cache_clear()
-        try:
-            yield storage.open()
-        finally:
-            storage.close()
-            with psycopg.connect(self.endpoints.postgres_dsn, autocommit=True) as conn:
-                conn.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+        return storage.open()
 
     def database(self, name: str) -> str:
         """The DSN of another database of the same server."""

@@ -99,7 +99,7 @@ def chats(ground: Arena, data: Path | None, *, cache: Path | None = None, quick:
         return []
     with ground.fresh() as opened:
         factory.use_embedder(opened.settings, KeptEach(offline, cache))
-        asked = [one for path in files[: 2 if quick else None] for one in _stored(path)]
+        asked = [one for path in files[: 2 if quick else None] for one in stored(path)]
         run_steps()
         ground.tidy("tier_records", "tier_postings", "tier_vectors")
         scores = {newest: _asked(asked, newest_first=newest) for newest in (True, False)}
@@ -157,7 +157,8 @@ def _compare(
         score.updated += new < old
 
 
-def _stored(path: Path) -> list[Asked]:
+def stored(path: Path) -> list[Asked]:
+    """Store a chat, each batch as a session; returns its questions."""
     chat = path.name.split(".")[0]
     lines = list(_messages(chat, json.loads(gzip.decompress(path.read_bytes()))))
     for at in range(0, len(lines), _BATCH):

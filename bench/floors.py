@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
@@ -114,18 +113,19 @@ def _copy(conn: Bare, table: str, rows: Iterable[tuple[Any, ...]]) -> None:
 class Script:
     """One Redis script that returns the bodies of a sorted set, through bare redis-py: one round trip, bytes as they come.
 
-    Args: bodies: JSON of what a reader gets of each record, in order.
+    Args: tails: for each namespace, JSON of what a reader gets of each record, in order.
     """
 
-    def __init__(self, url: str, bodies: Sequence[str]) -> None:
+    def __init__(self, url: str, *tails: Sequence[str]) -> None:
         self._client = redis.Redis.from_url(url)
         self._read = self._client.register_script("return redis.call('ZRANGE', KEYS[1], -tonumber(ARGV[1]), -1)")
-        self._client.delete("floor:tail")
-        self._client.zadd("floor:tail", {body: place for place, body in enumerate(bodies)})
+        for number, bodies in enumerate(tails):
+            self._client.delete(f"floor:tail:{number}")
+            self._client.zadd(f"floor:tail:{number}", {body: place for place, body in enumerate(bodies)})
 
-    def bodies(self, count: int) -> list[bytes]:
+    def bodies(self, count: int, which: int = 0) -> list[bytes]:
         """The newest bodies as bytes; nothing is parsed."""
-        found: list[bytes] = self._read(keys=["floor:tail"], args=[count])
+        found: list[bytes] = self._read(keys=[f"floor:tail:{which}"], args=[count])
         return found
 
     def parsed(self, count: int) -> list[Any]:
@@ -185,130 +185,24 @@ class Inserts:
     _INSERT = """
     INSERT INTO floor_records (namespace_id, bank_id, id, content, content_sha256, role, importance, tier, value_log,
                                created_at, last_access_at, size_bytes)
-    SELECT 1, 1, u.id, u.content, sha256(u.content::bytea), 'user', 0.5, 3, 0, now(), now(), length(u.content)
+    SELECT %s, %s, u.id, u.content, sha256(u.content::bytea), 'user', 0.5, 3, 0, now(), now(), length(u.content)
     FROM unnest(%s::text[], %s::text[]) AS u (id, content)"""
 
-    _COPY = """
-    INSERT INTO floor_records OVERRIDING SYSTEM VALUE SELECT * FROM tier_records;
-    SELECT setval(pg_get_serial_sequence('floor_records', 'key'), (SELECT max(key) FROM floor_records));
-    ANALYZE floor_records"""
-
-    def __init__(self, conn: Bare, *, filled: bool = False) -> None:
-        """Args: filled: the copy has the product's rows too, so that its indexes are as deep."""
+    def __init__(self, conn: Bare, *, owners: Sequence[tuple[int, int]] = ()) -> None:
+        """Args: owners: namespace and bank ids of `floor_records` that is there already, whose turn it is in order."""
         self._conn = conn
         self._next = 0
-        conn.execute("CREATE TABLE floor_records (LIKE tier_records INCLUDING ALL)")
-        if filled:
-            conn.execute(self._COPY)
+        self._owners = owners or [(1, 1)]
+        if not owners:
+            conn.execute("CREATE TABLE floor_records (LIKE tier_records INCLUDING ALL)")
 
     def insert(self, contents: Sequence[str]) -> None:
         """One statement, one commit."""
         self._next += 1
-        self._conn.execute(self._INSERT, ([f"f{self._next}-{n}" for n in range(len(contents))], list(contents)))
-
-
-class Updates:
-    """A bare UPDATE of given rows of the product's table: what a change of tier costs without anything around it."""
-
-    def __init__(self, conn: Bare) -> None:
-        self._conn = conn
-
-    def shift(self, keys: Sequence[int], source: int, target: int, batch: int) -> float:
-        """Seconds to move rows from one tier to another, a commit for each batch."""
-        sql = """UPDATE tier_records SET tier = %s, version = version + 1, moved_at = now(), moved_from = %s
-                 WHERE key = ANY(%s)"""
-        begun = time.perf_counter()
-        for at in range(0, len(keys), batch):
-            self._conn.execute(sql, (target, source, list(keys[at : at + batch])))
-        return time.perf_counter() - begun
+        ids = [f"f{self._next}-{n}" for n in range(len(contents))]
+        self._conn.execute(self._INSERT, (*self._owners[self._next % len(self._owners)], ids, list(contents)))
 
 
 def primary_key(postings: Postings, docs: Sequence[int], times: int) -> list[float]:
     """Seconds of fetching ten rows by primary key."""
     return [timed(lambda: postings.fetch(docs[:10])) for _ in range(times)]
-
-
-class SpecLoop:
-    """The specification's pass on its own PostgreSQL layout: for each record three counts, then the record is put back."""
-
-    _LAYOUT = """
-    CREATE TABLE floor_spec (namespace_key text, record_id text, tier text NOT NULL, last_access_at timestamptz NOT NULL,
-                             record_json jsonb NOT NULL, PRIMARY KEY (namespace_key, record_id));
-    CREATE INDEX floor_spec_list ON floor_spec (namespace_key, tier, last_access_at DESC)"""
-    _LOAD = """
-    INSERT INTO floor_spec SELECT 'session:s0::bench', id, 'hot', last_access_at, jsonb_build_object('id', id, 'content',
-        coalesce(content, summary), 'importance', importance, 'access_count', access_count)
-    FROM tier_records WHERE namespace_id = %s"""
-    _COUNT = "SELECT count(*) FROM floor_spec WHERE namespace_key = %s AND tier = %s"
-    _LIST = (
-        "SELECT record_id, record_json FROM floor_spec WHERE namespace_key = %s ORDER BY last_access_at DESC LIMIT %s"
-    )
-    _PUT = """
-    INSERT INTO floor_spec VALUES (%s, %s, 'hot', now(), %s::jsonb) ON CONFLICT (namespace_key, record_id)
-    DO UPDATE SET tier = excluded.tier, last_access_at = excluded.last_access_at, record_json = excluded.record_json"""
-
-    def __init__(self, conn: Bare) -> None:
-        self._conn = conn
-        conn.execute(self._LAYOUT)
-
-    def load(self, namespace_id: int) -> None:
-        """Copy the records of a namespace into the specification's table."""
-        self._conn.execute(self._LOAD, (namespace_id,))
-        self._conn.execute("VACUUM (ANALYZE) floor_spec")
-
-    def run(self, records: int) -> float:
-        """Seconds per record of the loop over the first so many records."""
-        name = "session:s0::bench"
-        found = self._conn.execute(self._LIST, (name, records)).fetchall()
-        begun = time.perf_counter()
-        for record_id, body in found:
-            for tier in ("hot", "warm", "cold"):
-                self._conn.execute(self._COUNT, (name, tier)).fetchone()
-            self._conn.execute(self._PUT, (name, record_id, json.dumps(body)))
-        return (time.perf_counter() - begun) / len(found)
-
-
-class LiveInserts:
-    """Finished rows, their words and their vectors into copies of the product's tables, with all of their live indexes."""
-
-    _RECORDS = """
-    INSERT INTO live_records (namespace_id, bank_id, id, content, content_sha256, role, importance, tier, value_log, created_at,
-                              last_access_at, size_bytes, indexed, vector_state)
-    SELECT 1, 1, u.id, u.content, sha256(u.content::bytea), 'user', 0.5, 3, 0, now(), now(), length(u.content), true, 'done'
-    FROM unnest(%s::text[], %s::text[]) AS u (id, content)"""
-    _WORDS = """
-    INSERT INTO live_postings (bank_id, term, record_key, namespace_id)
-    SELECT 1, u.term, u.key, 1 FROM unnest(%s::bigint[], %s::bigint[]) AS u (term, key)"""
-    _VECTORS = """
-    INSERT INTO live_vectors (record_key, bank_id, namespace_id, model, dim, vector)
-    SELECT u.key, 1, 1, 'floor', 384, u.vector::halfvec FROM unnest(%s::bigint[], %s::text[]) AS u (key, vector)"""
-
-    def __init__(self, conn: Bare) -> None:
-        self._conn = conn
-        self._next = 0
-        for name, source in (("records", "tier_records"), ("postings", "tier_postings"), ("vectors", "tier_vectors")):
-            conn.execute(f"CREATE TABLE live_{name} (LIKE {source} INCLUDING ALL)")
-
-    def run(self, texts: Sequence[str], vectors: Any, batch: int) -> float:  # noqa: ANN401 - an embedder
-        """Seconds to insert texts, a commit for each batch; splitting and embedding are done beforehand."""
-        prepared = [self._prepared(texts[at : at + batch], vectors) for at in range(0, len(texts), batch)]
-        begun = time.perf_counter()
-        for records, words, rows in prepared:
-            with self._conn.transaction():
-                self._conn.execute(self._RECORDS, records)
-                self._conn.execute(self._WORDS, words)
-                self._conn.execute(self._VECTORS, rows)
-        return time.perf_counter() - begun
-
-    def _prepared(self, texts: Sequence[str], vectors: Any) -> tuple[tuple[list[Any], list[Any]], ...]:  # noqa: ANN401
-        keys = list(range(self._next, self._next + len(texts)))
-        self._next += len(texts)
-        pairs = [
-            (hash(w), key) for key, text in zip(keys, texts, strict=True) for w in sorted(set(text.lower().split()))
-        ]
-        literals = [f"[{','.join(f'{x:.6g}' for x in row)}]" for row in vectors.embed(texts)]
-        return (
-            ([f"i{key}" for key in keys], list(texts)),
-            ([term for term, _ in pairs], [key for _, key in pairs]),
-            (keys, literals),
-        )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from typing import Any
 
 from arena import Arena, open_steps, wait_until
@@ -78,7 +79,7 @@ def remember(ground: Arena, *, quick: bool) -> list[Line]:
         one = alternate(bare, single, rounds)
         steady = alternate(bare, sustained, rounds)
         many = alternate(bare, batched, rounds)
-        raw = against_inserts(ground, Inserts(conn), namespace, "remember", "records", rounds)
+        raw = against_inserts(ground, Inserts(conn), [namespace], "remember", "records", rounds)
     per = [(f.rate, o.rate * _BATCH) for f, o in zip(many.floor, many.ours, strict=True)]
     ratios = [mine / base for base, mine in per]
     return [
@@ -101,16 +102,19 @@ def remember(ground: Arena, *, quick: bool) -> list[Line]:
 
 
 def against_inserts(
-    ground: Arena, inserts: Inserts, namespace: Namespace, bench: str, name: str, rounds: int
+    ground: Arena, inserts: Inserts, namespaces: Sequence[Namespace], bench: str, name: str, rounds: int
 ) -> list[Line]:
-    """Batches remembered against raw multi-row INSERT of finished rows, in statements of the same size on both sides."""
-    return [_against_inserts(ground, inserts, namespace, bench, name, rounds, size) for size in _BATCHES]
+    """Batches remembered against raw multi-row INSERT of finished rows, in statements of the same size on both sides.
+
+    Args: namespaces: whose turn it is in order, a call each.
+    """
+    return [_against_inserts(ground, inserts, namespaces, bench, name, rounds, size) for size in _BATCHES]
 
 
 def _against_inserts(
-    ground: Arena, inserts: Inserts, namespace: Namespace, bench: str, name: str, rounds: int, size: int
+    ground: Arena, inserts: Inserts, namespaces: Sequence[Namespace], bench: str, name: str, rounds: int, size: int
 ) -> Line:
-    texts, calls = _Texts(), max(3, 2_000 // size)
+    texts, calls, turns = _Texts(), max(3, 2_000 // size), cycle(namespaces)
 
     def floor() -> list[float]:
         prepared = [[texts.one() for _ in range(size)] for _ in range(calls)]
@@ -124,7 +128,7 @@ def _against_inserts(
         prepared = [texts.records(size, f"b{size}-") for _ in range(calls)]
         begun = time.perf_counter()
         while prepared:
-            producers.remember_records(namespace, prepared.pop())
+            producers.remember_records(next(turns), prepared.pop())
         producers.flush()
         return [(time.perf_counter() - begun) / calls] * calls
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from isotherm.pipeline.errors import RejectedError
+
+
+def named_folder(folder: Path) -> Path:
+    """Return a folder that has a name: a blank one would be wherever the process happens to run. Raises: RejectedError."""
+    if folder == Path() or str(folder).isspace():
+        raise RejectedError("folder: a name is needed")
+    return folder
+
 
 def write_new(path: Path, data: bytes) -> None:
     """Write a file that is not there, mode 0600, to the disk; its name lasts once its folder is synced.

@@ -39,7 +39,7 @@ class Bucket:
     retry_for: timedelta = timedelta(seconds=20)
 
     def __post_init__(self) -> None:
-        if not self.name:
+        if not self.name.strip():
             raise RejectedError("bucket: a name is needed")
         if (self.access_key is None) != (self.secret_key is None):
             raise RejectedError("bucket: access key and secret key come together")

@@ -249,10 +249,18 @@ class Settings(BaseSettings):
             raise ValueError("needs both prices")
         return value
 
-    @field_validator("data_dir")
+    @field_validator("data_dir", "blob_dir", "helix_dir", "pg_bin", "redis_bin", mode="before")
     @classmethod
-    def _absolute(cls, value: Path) -> Path:
-        return value.expanduser().absolute()
+    def _has_a_name(cls, value: object) -> object:
+        """A blank path is the folder that the process happens to run in, another one for each worker."""
+        if isinstance(value, str | Path) and (value == Path() or not str(value).strip()):
+            raise ValueError("must not be blank")
+        return value
+
+    @field_validator("data_dir", "blob_dir", "helix_dir")
+    @classmethod
+    def _absolute(cls, value: Path | None) -> Path | None:
+        return None if value is None else value.expanduser().absolute()
 
 
 @lru_cache(maxsize=1)

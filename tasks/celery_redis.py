@@ -89,4 +89,6 @@ class Backend(results.RedisBackend):  # type: ignore[misc]
 def use(app: Celery) -> None:
     """Have an app use these; what this process has open already stays as it is."""
     TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:Transport"))
-    app.loader.override_backends |= dict.fromkeys(("redis", "rediss", "socket"), f"{__name__}:Backend")
+    # Not in place: other apps of this process share the mapping, and wait for the results that this backend never hears of.
+    ours = dict.fromkeys(("redis", "rediss", "socket"), f"{__name__}:Backend")
+    app.loader.override_backends = {**app.loader.override_backends, **ours}

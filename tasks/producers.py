@@ -26,7 +26,7 @@ from isotherm.pipeline.tier.ranking import Touch
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage import tier_context
-from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_move, tier_recall
+from isotherm.storage.postgres import namespaces, operations, outbox, tier_held, tier_index, tier_move, tier_recall
 from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.operations import NewOperation, Operation
 from isotherm.storage.postgres.pool import connection
@@ -121,6 +121,7 @@ __all__ = [
     "recall_context",
     "recall_interests",
     "reconcile",
+    "release",
     "remember",
     "remember_messages",
     "remember_records",
@@ -238,6 +239,20 @@ def set_aside(tenant: str | None, agent: str | None = None, limit: int = 100) ->
     storage.open()
     with connection() as conn:
         return tier_held.listed(conn, tenant=tenant, agent=agent, limit=limit)
+
+
+@over_all
+def release(tenant: str | None, agent: str | None = None) -> int:
+    """Let passes try the records of a tenant that are set aside again, but for those whose body is lost; returns how many.
+
+    Raises: RejectedError for a blank name; TransientError when PostgreSQL cannot be reached.
+    """
+    check_names(tenant=tenant, agent=agent)
+    storage.open()
+    with connection() as conn:
+        freed = tier_held.release(conn, tenant=tenant, agent=agent)
+        tier_index.mark_due(conn, sorted(set(freed)))
+    return len(freed)
 
 
 @of_owner

@@ -24,10 +24,11 @@ from isotherm.pipeline.events import (
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.tier.quotas import is_over, quota_of
 from isotherm.storage import cold, refused_lines
-from isotherm.storage.postgres import cold_blobs, outbox, sweep, tier_list, tier_plan, tier_touch
+from isotherm.storage.postgres import cold_blobs, outbox, sweep, tier_list, tier_passes, tier_touch
 from isotherm.storage.postgres import quotas as quota_rows
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.reach import system
+from isotherm.storage.postgres.tier_held import Patience
 from isotherm.tasks import broker, passes
 from isotherm.tasks.app import app
 from isotherm.tasks.log import log
@@ -152,10 +153,10 @@ def touch() -> dict[str, Any]:
 
 @tick(stages.DUE)
 def due() -> dict[str, Any]:
-    """Ask for a migration pass over every namespace that is due."""
-    storage.open()
+    """Ask for a migration pass over every namespace that is due; where the last ones failed, not at every tick."""
+    chosen = storage.open().settings
     with connection() as conn:
-        namespace_ids = tier_plan.due(conn)
+        namespace_ids = tier_passes.due(conn, patience=Patience(chosen.hold_base, chosen.hold_cap))
     requested = sum(passes.request(namespace_id).new for namespace_id in namespace_ids)
     if requested:
         emit(PassesRequested(requested))

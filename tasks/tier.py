@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 from isotherm import storage
 from isotherm.pipeline import stages, text
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.events import (
     MigrationPlanned,
     MigrationReported,
@@ -17,16 +20,28 @@ from isotherm.pipeline.events import (
 )
 from isotherm.pipeline.payloads import FanOut, StepRef
 from isotherm.pipeline.tier.cold import ModelSummarizer
-from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, plan_batches
+from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, Move, plan_batches
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.quotas import Quota, excess, plan_quota
 from isotherm.storage import cold
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import operations, outbox, quotas, steps, tier_index, tier_move, tier_plan
+from isotherm.storage.postgres import (
+    operations,
+    outbox,
+    quotas,
+    steps,
+    tier_held,
+    tier_index,
+    tier_move,
+    tier_passes,
+    tier_plan,
+)
+from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection, moment
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.storage.postgres.tier_held import Patience
+from isotherm.storage.postgres.tier_move import Moved
 from isotherm.storage.tier import refresh_tails
 from isotherm.tasks import passes
 from isotherm.tasks.canvas import FAN_OUT
@@ -54,6 +69,8 @@ def index(payload: dict[str, Any]) -> dict[str, Any]:
         words = [(record, text.terms(record.text)) for record in found]
         with connection() as conn:
             indexed = tier_index.write_terms(conn, words)
+            if len(found) < len(step.input["keys"]):  # what was found by its words before may have been pinned since
+                tier_index.mark_sunken(conn, step.input["keys"])
             step.settle(conn, {"records": len(step.input["keys"]), "indexed": indexed}, is_result=True)
         tell(step, RecordsIndexed(indexed))
     return step.receipt
@@ -61,7 +78,10 @@ def index(payload: dict[str, Any]) -> dict[str, Any]:
 
 @stage_task(stages.PLAN)
 def plan(payload: dict[str, Any]) -> dict[str, Any]:
-    """Decide what a pass over one namespace, or over a tenant for its quota, moves, and write the steps that move it."""
+    """Decide what a pass over one namespace, or over a tenant for its quota, moves, and write the steps that move it.
+
+    Moves that make one batch and leave all bodies where they are need no steps of their own: they are made at once.
+    """
     with claimed(payload) as step:
         policy = Policy.parse(step.input["policy"])
         over: QuotaExceeded | None = None
@@ -69,18 +89,37 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             if "quota" in step.input:
                 planned, over = _quota_plan(conn, step, policy)
             else:
-                tier_plan.begin_pass(conn, int(step.input["namespace_id"]))
+                again = storage.open().settings.hold_base
+                tier_plan.begin_pass(conn, int(step.input["namespace_id"]), again)
                 planned = passes.planned(conn, int(step.input["namespace_id"]), policy)
-            batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size())
-            messages = [_fan_out(conn, step, batches)] if batches else []
-            if not batches:
-                _finish_pass(conn, step, policy, moved=0, held_until=planned.held_until)
-            step.settle(conn, _plan_receipt(planned, batches), is_result=not batches)
+            apart = tier_held.known(conn, [move.key for move in planned.moves])
+            batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size(), apart=apart)
+            receipt = _plan_receipt(planned, batches)
+            at_once = len(batches) == 1 and _STAGES_OF_KIND[batches[0].kind] == stages.MIGRATE
+            messages = [_fan_out(conn, step, batches, planned.held_until)] if batches and not at_once else []
+            if at_once or not batches:
+                _finish_pass(conn, step, policy, moved=len(planned.moves), held_until=planned.held_until)
+            if not at_once:
+                step.settle(conn, receipt, is_result=not batches)
+        if at_once:
+            # In a transaction of its own: the one above holds the namespace, which others take after its records.
+            moved, messages = _move_at_once(step, batches[0], receipt)
         publish_and_remove(messages)
         if over is not None:
             tell(step, over)
         tell(step, MigrationPlanned(len(planned.moves), len(batches), planned.truncated))
+        if at_once:
+            _tell_moved(step, moved)
+            tell(step, MigrationReported(**_totals([moved.receipt()]), unfinished=0))
     return step.receipt
+
+
+def _move_at_once(step: ClaimedStep, batch: Batch, receipt: dict[str, Any]) -> tuple[Moved, list[Message]]:
+    """The moves and the end of their pass. The namespace is noted as due already, so that a pass that ends here is made up for."""
+    with connection() as conn:
+        moved, messages = _shift(conn, step, batch.moves)
+        step.settle(conn, {**receipt, **_totals([moved.receipt()]), "unfinished": 0}, is_result=True)
+    return moved, messages
 
 
 def _quota_plan(conn: Connection, step: ClaimedStep, policy: Policy) -> tuple[MigrationPlan, QuotaExceeded]:
@@ -88,6 +127,8 @@ def _quota_plan(conn: Connection, step: ClaimedStep, policy: Policy) -> tuple[Mi
     usage = quotas.usage(conn, tenant)
     weakest = quotas.weakest(conn, tenant, most=policy.max_moves, cold=policy.evicts, now=now)
     planned = plan_quota(usage, weakest, quota, policy, now)
+    moving = tier_passes.moving(conn, [move.key for move in planned.moves])
+    planned = replace(planned, moves=tuple(move for move in planned.moves if move.key not in moving))
     over = excess(usage, quota, cold=policy.evicts)
     return planned, QuotaExceeded(tenant, over.records, over.bytes, len(planned.moves))
 
@@ -98,12 +139,16 @@ def _finish_pass(
     """A pass over a namespace notes when it is due again; quotas are looked at by a tick of their own."""
     namespace_id = step.input.get("namespace_id")
     if namespace_id is not None:
-        tier_plan.finish_pass(conn, int(namespace_id), policy, moved=moved, held_until=held_until)
+        again = storage.open().settings.hold_base
+        tier_plan.finish_pass(conn, int(namespace_id), policy, moved=moved, held_until=held_until, again=again)
 
 
 def _archive_size() -> int | None:
     """A model takes seconds for a summary; the beginning of a text takes nothing."""
-    is_model = isinstance(summarizer_of(storage.open().settings), ModelSummarizer)
+    try:
+        is_model = isinstance(summarizer_of(storage.open().settings), ModelSummarizer)
+    except RejectedError:  # told by the step that needs it: what needs no summary moves all the same
+        return _PER_MODEL_STEP
     return _PER_MODEL_STEP if is_model else None
 
 
@@ -112,7 +157,7 @@ def _plan_receipt(planned: MigrationPlan, batches: list[Batch]) -> dict[str, Any
     return {"moves": len(planned.moves), "batches": len(batches), "truncated": planned.truncated, **counts}
 
 
-def _fan_out(conn: Connection, step: ClaimedStep, batches: list[Batch]) -> Message:
+def _fan_out(conn: Connection, step: ClaimedStep, batches: list[Batch], held_until: datetime | None) -> Message:
     """Write the steps of a pass: batches side by side, summaries before their archive, the report last."""
     patience = storage.open().patience
     new: list[NewStep] = []
@@ -123,7 +168,11 @@ def _fan_out(conn: Connection, step: ClaimedStep, batches: list[Batch]) -> Messa
             new.append(NewStep(stages.SUMMARIZE, moves, unit))
             waits = (f"{stages.SUMMARIZE}/{unit}",)
         new.append(NewStep(_STAGES_OF_KIND[batch.kind], moves, unit, waits))
-    report_input = {"namespace_id": step.input.get("namespace_id"), "policy": step.input["policy"]}
+    report_input = {
+        "namespace_id": step.input.get("namespace_id"),
+        "policy": step.input["policy"],
+        "held_until": None if held_until is None else held_until.isoformat(),
+    }
     new.append(NewStep(stages.REPORT, report_input, waits_for=(*_REPORTED, stages.SUMMARIZE)))
     ids = steps.add(conn, step.operation_id, new, retry_for=patience.retry_for, nudge_after=patience.nudge_after)
     lines: dict[str, list[StepRef]] = {}
@@ -145,13 +194,25 @@ def migrate(payload: dict[str, Any]) -> dict[str, Any]:
     """Move a batch of records whose bodies stay where they are, or evict it where the policy asks for that."""
     with claimed(payload) as step:
         with connection() as conn:
-            moved = tier_move.shift(conn, step.operation_id, tier_move.decode(step.input["moves"]))
-            messages = _tails_without(conn, step, moved.left)
+            moved, messages = _shift(conn, step, tier_move.decode(step.input["moves"]))
             step.settle(conn, moved.receipt())
         publish_and_remove(messages)
-        counts = {name: step.receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
-        tell(step, RecordsMoved(**counts, set_aside=len(moved.set_aside)))
+        _tell_moved(step, moved)
     return step.receipt
+
+
+def _shift(conn: Connection, step: ClaimedStep, moves: Sequence[Move]) -> tuple[Moved, list[Message]]:
+    moved = tier_move.shift(conn, step.operation_id, moves)
+    messages = _tails_without(conn, step, moved.left)
+    if step.namespace_id is None:  # a pass for a quota notes for nobody when the next one is due
+        tier_plan.mark_due_of(conn, [move.key for move in moved.moves])
+    return moved, messages
+
+
+def _tell_moved(step: ClaimedStep, moved: Moved) -> None:
+    receipt = moved.receipt()
+    counts = {name: receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
+    tell(step, RecordsMoved(**counts, set_aside=len(moved.set_aside)))
 
 
 def _tails_without(conn: Connection, step: ClaimedStep, namespace_ids: list[int]) -> list[Message]:
@@ -212,11 +273,31 @@ def report(payload: dict[str, Any]) -> dict[str, Any]:
             parts = [s for s in operations.steps_of(conn, step.operation_id) if s.stage in _REPORTED]
             totals = _totals([s.receipt or {} for s in parts if s.state == "done"])
             totals["unfinished"] = sum(s.state != "done" for s in parts)
+            totals["set_aside"] += _hold_unfinished(conn, parts)
             moved = totals["promoted"] + totals["demoted"] + totals["evicted"]
-            _finish_pass(conn, step, policy, moved=moved)
+            held = step.input.get("held_until")
+            held_until = None if held is None else datetime.fromisoformat(held)
+            _finish_pass(conn, step, policy, moved=moved, held_until=held_until)
             step.settle(conn, totals, is_result=True)
         tell(step, MigrationReported(**totals))
     return step.receipt
+
+
+def _hold_unfinished(conn: Connection, parts: list[StepRow]) -> int:
+    """Set aside what was to move in steps that ended without; returns how many records. Else the next pass plans the same."""
+    chosen = storage.open().settings
+    held = 0
+    for part in parts:
+        if part.state != "done":
+            moves = tier_move.decode(steps.input_of(conn, part.id).get("moves", ()))
+            reason = f"{part.stage} {part.state}: {part.last_error or 'no reason given'}"
+            held += tier_held.hold(
+                conn,
+                dict.fromkeys((move.key for move in moves), reason),
+                Patience(chosen.hold_base, chosen.hold_cap),
+                versions={move.key: move.version for move in moves},
+            )
+    return held
 
 
 def _totals(receipts: list[dict[str, Any]]) -> dict[str, int]:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
-
-import psycopg
-from psycopg._queries import PostgresQuery
-from psycopg.adapt import Transformer
 
 from isotherm import storage
 from isotherm.storage.postgres import pool
@@ -15,54 +12,52 @@ from isotherm.storage.postgres import pool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from psycopg.errors import Diagnostic
+
 # The 201 banks and namespaces fill a few pages, which are as well scanned.
-BIG = {
-    "tier_records",
-    "tier_vectors",
-    "tier_postings",
-    "cold_words",
-    "cold_bodies",
-    "operation_steps",
-    "outbox",
-    "operations",
-}
+SMALL_TABLES = {"banks", "namespaces", "tier_embedding"}
+
+# What runs below a statement, by triggers and foreign keys, is explained too.
+_EXPLAIN = """
+LOAD 'auto_explain';
+SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on; SET auto_explain.log_timing = off;
+SET auto_explain.log_buffers = on;
+SET auto_explain.log_nested_statements = on; SET auto_explain.log_format = json; SET auto_explain.log_level = notice"""
+
+# A prepared statement is planned for its values a few times, then may be planned once for any.
+_MODES = ("force_custom_plan", "force_generic_plan")
+
+
+class _RolledBackError(Exception):
+    pass
 
 
 class Explained:
-    """Takes a connection's place: explains every statement with its own parameters, then runs it."""
+    """Takes a connection's place: runs every statement by a plan for its values and by one for any, and keeps both plans."""
 
     def __init__(self, conn: pool.Connection) -> None:
         self._conn = conn
         self.plans: list[dict[str, Any]] = []
+        self._listens = False
+        conn.add_notice_handler(self._heard)
 
-    def transaction(self) -> Any:
-        return self._conn.transaction()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._conn, name)
 
     def execute(self, statement: str, params: Any = None, *, binary: bool | None = None) -> Any:
-        row = self._conn.execute(f"EXPLAIN (FORMAT JSON) {statement}", params).fetchone()
-        assert row is not None
-        self.plans += [row[0][0]["Plan"], self._generic(statement, params)]
-        return self._conn.execute(statement, params, binary=binary)
-
-    def _generic(self, statement: str, params: Any) -> dict[str, Any]:
-        """The plan that a prepared statement may get after a few runs: one for any values."""
-        query = PostgresQuery(Transformer(self._conn))
-        query.convert(statement, params)
-        names = self._conn.execute(
-            "SELECT array_agg(format_type(o, NULL) ORDER BY n) FROM unnest(%s::oid[]) WITH ORDINALITY AS t (o, n)",
-            (list(query.types or ()),),
-        ).fetchone()
-        types = ["unknown" if name in {"-", "text"} else name for name in (names and names[0]) or []]
-        given = f"({', '.join(types)})" if types else ""
-        values = f"({', '.join(['NULL'] * len(types))})" if types else ""
-        self._conn.execute("SET LOCAL plan_cache_mode = force_generic_plan")
-        self._conn.execute(f"PREPARE generic {given} AS ".encode() + query.query)
-        row = self._conn.execute(f"EXPLAIN (FORMAT JSON) EXECUTE generic {values}").fetchone()
-        self._conn.execute("DEALLOCATE generic")
-        self._conn.execute("RESET plan_cache_mode")
-        assert row is not None
-        plan: dict[str, Any] = row[0][0]["Plan"]
-        return plan
+        """Run a statement twice, the first time only to see how. Whatever triggers put off is done before it is over."""
+        self._listens = True
+        for mode in _MODES:
+            self._conn.execute(f"SET LOCAL plan_cache_mode = {mode}")
+            try:
+                with self._conn.transaction():
+                    found = self._conn.execute(statement, params, binary=binary)
+                    if mode is not _MODES[-1]:
+                        raise _RolledBackError
+            except _RolledBackError:
+                continue
+        self._listens = False
+        return found
 
     def nodes(self) -> Iterator[dict[str, Any]]:
         waiting = list(self.plans)
@@ -72,17 +67,40 @@ class Explained:
             yield node
 
     def scanned(self) -> set[str]:
-        return {n["Relation Name"] for n in self.nodes() if n["Node Type"] == "Seq Scan"} & BIG
+        """Large tables that would be read without an index, were it only by a part of a plan that had nothing to do."""
+        return {n["Relation Name"] for n in self.nodes() if n["Node Type"] == "Seq Scan"} - SMALL_TABLES
 
     def indexes(self) -> set[str]:
-        return {n["Index Name"] for n in self.nodes() if "Index Name" in n}
+        """Indexes that were read."""
+        return {n["Index Name"] for n in self._run() if "Index Name" in n}
+
+    def most_rows(self) -> int:
+        """The most rows that any part of any plan had to look at, those that it dropped included."""
+        return max(round(_rows(n) * n["Actual Loops"]) for n in self._run())
+
+    def _run(self) -> Iterator[dict[str, Any]]:
+        return (node for node in self.nodes() if node.get("Actual Loops"))
+
+    def _heard(self, notice: Diagnostic) -> None:
+        _, _, plan = (notice.message_primary or "").partition("plan:\n")
+        if plan and self._listens:
+            self.plans.append(json.loads(plan)["Plan"])
+
+
+def _rows(node: dict[str, Any]) -> float:
+    dropped = ("Rows Removed by Filter", "Rows Removed by Index Recheck", "Rows Removed by Join Filter")
+    return float(node["Actual Rows"]) + sum(node.get(name, 0) for name in dropped)
 
 
 @contextmanager
 def explained(dsn: str) -> Iterator[Any]:
-    """A stand-in for a connection; what it wrote is rolled back."""
+    """A stand-in for a connection of the pool; what it wrote is rolled back."""
     storage.close()
-    with psycopg.connect(dsn) as conn:
-        pool._configure(conn)
-        yield Explained(conn)
-        conn.rollback()
+    pool.open_pool(dsn)
+    try:
+        with pool.connection() as conn:
+            conn.execute(_EXPLAIN)
+            yield Explained(conn)
+            conn.rollback()
+    finally:
+        pool.close_pool()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.composite import BodyStore, CompositeStore
+from isotherm.pipeline.tier.bodies import BodyStore
+from isotherm.pipeline.tier.composite import CompositeStore
 from isotherm.pipeline.tier.memory_store import MemoryStore
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier

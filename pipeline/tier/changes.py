@@ -36,7 +36,7 @@ def remembered_again(known: StoredRecord, new: StoredRecord, now: datetime) -> S
     """A record whose id is remembered once more.
 
     The same text keeps its tier and its summary; another one starts anew in the tier it asks for. What was learned of its
-    use stays in both cases, and so does a pin.
+    use stays in both cases, and so does a pin; a pinned record does not start below warm.
     """
     told = replace(
         known,
@@ -52,11 +52,17 @@ def remembered_again(known: StoredRecord, new: StoredRecord, now: datetime) -> S
     told = replace(
         told,
         content=new.content,
-        summary=None,
+        summary=None if told.pinned else new.summary,
         last_access_at=max(known.last_access_at, new.last_access_at),
         value_log=max(values, default=None),
     )
-    return moved(told, new.tier, now) if new.tier is not known.tier else told
+    target = Tier.WARM if told.pinned and new.tier is Tier.COLD else new.tier
+    return moved(told, target, now, summary=told.summary) if target is not known.tier else told
+
+
+def kept_up(record: StoredRecord, now: datetime) -> StoredRecord:
+    """A record that is lifted to warm if it is pinned and below."""
+    return moved(record, Tier.WARM, now, Reason.PIN) if record.pinned and record.tier is Tier.COLD else record
 
 
 def edited(record: StoredRecord, edit: RecordEdit, now: datetime) -> StoredRecord:

@@ -2,76 +2,37 @@
 
 A body is written under a name of its own before the index names it, and removed after the index names another one. So a
 record is in one tier at every moment, a reader follows the index to a body that is there, and what fails on the way
-leaves the record as it was. A body that could not be removed is remembered, and tried again at the next write.
+leaves the record as it was. A removal takes the bodies first and the row last, so that whoever repeats one that failed, in
+whichever process, still finds what is left.
 
 The rows of the index hold a pointer where their text would be, unless the index itself is named as the store of a tier's
-bodies. Within one process writes of a record wait for each other; a process that deletes a record while another one
-updates it may leave a body behind that nothing names.
+bodies. A pointer names the body before its own too, which the next write or the removal tries again to remove; a row that
+is no pointer cannot, so that a write of one whose old body stays is undone. Bodies of writes that lost their race while
+their store was away are known to this process alone; `forget_all` removes those too, as it empties every store.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Protocol
+from dataclasses import replace
 
-from isotherm.pipeline.errors import IsothermError, RejectedError
-from isotherm.pipeline.hashing import digest
+from isotherm.pipeline.errors import IsothermError, RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.bodies import Body, BodyStore, LostBody, Pointer
 from isotherm.pipeline.tier.outline import Outline
-from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.policy import Policy, reachable
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, Store, StoredRecord, checked, checked_id, checked_limit, placed
 from isotherm.pipeline.tier.stripes import Stripes
 
 _KEPT = 1_000
 _TRIES = 3
+# A removal that loses this many races in a row meets something that is wrong rather than busy.
+_MOST_TRIES = 1_000
 # Bodies left over that a write tries to remove.
 _PER_WRITE = 4
-
-
-class BodyStore(Protocol):
-    """What a composite needs of the store of a tier's bodies; every `Store` is one."""
-
-    @property
-    def levels(self) -> frozenset[Tier]:
-        """The tiers this store keeps."""
-        ...
-
-    def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
-        """Store a body as a record of its own id."""
-        ...
-
-    def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
-        """The body of an id."""
-        ...
-
-    def delete(self, namespace: Namespace, record_id: str) -> bool:
-        """Remove a body; False when there is none."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class LostBody:
-    """A record whose text cannot be read: its body is missing, or is not the one that was stored."""
-
-    namespace: Namespace
-    record_id: str
-    tier: Tier
-
-
-@dataclass(frozen=True, slots=True)
-class _Body:
-    """Where a body is."""
-
-    tier: Tier
-    id: str
-    sha256: str
-    size: int
 
 
 class CompositeStore:
@@ -96,7 +57,7 @@ class CompositeStore:
         self._bodies = dict(bodies)
         self._report = report
         self._lost: deque[LostBody] = deque(maxlen=_KEPT)
-        self._leftover: deque[tuple[Namespace, str, _Body]] = deque(maxlen=_KEPT)
+        self._leftover: deque[tuple[Namespace, str, Body]] = deque(maxlen=_KEPT)
         self._stripes = Stripes()
 
     @property
@@ -105,7 +66,10 @@ class CompositeStore:
         return frozenset(self._bodies)
 
     def lost(self) -> tuple[LostBody, ...]:
-        """Records whose bodies were found missing or changed, the newest 1,000; they are left out of every answer."""
+        """Records whose bodies were found missing or changed, the newest 1,000.
+
+        They are left out of every answer until they are remembered again.
+        """
         return tuple(self._lost)
 
     def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
@@ -113,7 +77,10 @@ class CompositeStore:
         namespace, new = checked(namespace), self._placed(record)
         with self._stripes.of(namespace, new.id):
             while True:
-                stored = self._write(namespace, self._index.get(namespace, new.id), new)
+                row = self._index.get(namespace, new.id)
+                pointer = self._pointer(row)
+                same = pointer is not None and pointer.body.is_of(new)
+                stored = self._write(namespace, row, new, anew=same and self._is_lost(namespace, row))
                 if stored is not None:
                     return stored
 
@@ -122,7 +89,8 @@ class CompositeStore:
         namespace, new = checked(namespace), self._placed(new)
         with self._stripes.of(namespace, new.id):
             row = self._index.get(namespace, new.id)
-            return self._write(namespace, row, new) if self._is(row, old) else None
+            lost = old is None and self._is_lost(namespace, row)
+            return self._write(namespace, row, new, anew=lost) if lost or self._is(row, old) else None
 
     def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
         """The record of an id, None too when its body is lost."""
@@ -157,12 +125,33 @@ class CompositeStore:
         return self._index.count(namespace, tier)
 
     def delete(self, namespace: Namespace, record_id: str) -> bool:
-        """Remove a record and its body."""
+        """Remove a body, then its record, whatever other processes make of that meanwhile."""
         namespace, wanted = checked(namespace), checked_id(record_id)
         with self._stripes.of(namespace, wanted):
-            row = self._index.get(namespace, wanted)
-            gone = self._index.delete(namespace, wanted)
-            self._drop(namespace, wanted, self._body_of(row))
+            self._remove_leftovers(namespace, wanted)
+            for _ in range(_MOST_TRIES):
+                row = self._index.get(namespace, wanted)
+                if row is None:
+                    return self._index.delete(namespace, wanted)
+                self._remove(namespace, *self._bodies_of(row))
+                # Not whatever is there by now: another process may have moved the record and named another body.
+                if self._index.evict(namespace, row):
+                    return True
+        raise TransientError("the record is changed by others all the time")
+
+    def forget_all(self, namespace: Namespace) -> int:
+        """Empty all stores of a namespace, the index last.
+
+        What another process writes meanwhile may lose its body; it is told as lost then, and can be remembered again.
+        """
+        namespace = checked(namespace)
+        with self._stripes.all():
+            for store in {id(store): store for store in self._bodies.values() if store is not self._index}.values():
+                store.forget_all(namespace)
+            gone = self._index.forget_all(namespace)
+            for left in self._leftover.copy():
+                if left[0] == namespace:
+                    self._done_with(left)
         return gone
 
     def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
@@ -172,7 +161,12 @@ class CompositeStore:
             row = self._index.get(namespace, old.id)
             if row is None or not self._is(row, old) or not self._index.evict(namespace, row):
                 return False
-            self._drop(namespace, old.id, self._body_of(row))
+            try:
+                self._remove(namespace, *self._bodies_of(row))
+            except IsothermError:
+                if not self._swapped(namespace, None, row):
+                    self._leave(namespace, old.id, self._body_of(row))
+                raise
         return True
 
     def namespaces(self) -> Sequence[Namespace]:
@@ -202,11 +196,16 @@ class CompositeStore:
     def _placed(self, record: StoredRecord) -> StoredRecord:
         return placed(record.cleaned(), self.levels)
 
-    def _write(self, namespace: Namespace, row: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
-        """Body, index, old body, in this order. None when the row has changed; then the old body stays."""
+    def _write(
+        self, namespace: Namespace, row: StoredRecord | None, new: StoredRecord, *, anew: bool
+    ) -> StoredRecord | None:
+        """Body, index, old body, in this order. None when the row has changed; then the old body stays.
+
+        Args: anew: write a body also for the same text in the same tier.
+        Raises: TransientError when the old body cannot be removed nor the row name it; then the row is again what it was.
+        """
         old = self._body_of(row)
-        slim, body = self._slimmed(namespace, old, new)
-        fresh = body if body != old else None
+        slim, fresh = self._slimmed(namespace, row, new, anew=anew)
         try:
             done = self._index.swap(namespace, row, slim)
         except BaseException:
@@ -217,44 +216,64 @@ class CompositeStore:
         if done is None:
             self._drop(namespace, new.id, fresh)
             return None
-        if body != old:
+        if fresh is not None:
             self._drop(namespace, new.id, old)
+        elif row is not None and old is not None and self._body_of(done) is None:
+            self._remove_or_undo(namespace, row, done, old)
+        self._found_again(namespace, new.id)
         self.collect(limit=_PER_WRITE)
         return replace(done, content=new.content)
 
-    def _slimmed(self, namespace: Namespace, old: _Body | None, new: StoredRecord) -> tuple[StoredRecord, _Body | None]:
-        """The row of the index, and the body it names: the old one when that is the same text in the same tier."""
-        store = self._bodies[new.tier]
-        if store is self._index:
-            return new, None
-        sha256 = new.content_sha256.hex()
-        if old is not None and (old.tier, old.sha256) == (new.tier, sha256):
-            body = old
-        else:
-            body = _Body(
-                new.tier, digest("body", new.id, secrets.token_bytes(16)).hex(), sha256, len(new.content.encode())
-            )
-            store.put(
-                namespace,
-                StoredRecord(
-                    id=body.id,
-                    content=new.content,
-                    created_at=new.created_at,
-                    last_access_at=new.last_access_at,
-                    tier=new.tier,
-                ),
-            )
-        return replace(new, content=json.dumps([body.id, body.sha256, body.size])), body
+    def _slimmed(
+        self, namespace: Namespace, row: StoredRecord | None, new: StoredRecord, *, anew: bool
+    ) -> tuple[StoredRecord, Body | None]:
+        """The row of the index, and the body that was written for it: none for the same text in the same tier.
 
-    def _body_of(self, row: StoredRecord | None) -> _Body | None:
+        Raises: TransientError when older bodies cannot be removed that the row could not name any more.
+        """
+        store = self._bodies[new.tier]
+        before = self._pointer(row)
+        if store is self._index:
+            self._remove(namespace, *(before.old if before else ()))
+            return new, None
+        if before is not None and before.body.is_of(new) and not anew:
+            return replace(new, content=before.written()), None
+        body = Body.of(new)
+        store.put(namespace, body.stored(new))
+        old = () if before is None else (*self._stuck(namespace, before.old), before.body)
+        return replace(new, content=Pointer(body, old).written()), body
+
+    def _stuck(self, namespace: Namespace, bodies: Iterable[Body]) -> tuple[Body, ...]:
+        """Remove bodies; returns those that cannot be removed now."""
+        stuck = []
+        for body in bodies:
+            try:
+                self._remove(namespace, body)
+            except IsothermError:
+                stuck.append(body)
+        return tuple(stuck)
+
+    def _pointer(self, row: StoredRecord | None) -> Pointer | None:
         if row is None or self._bodies.get(row.tier, self._index) is self._index:
             return None
-        body_id, sha256, size = json.loads(row.content)
-        return _Body(row.tier, body_id, sha256, size)
+        return Pointer.read(row)
+
+    def _body_of(self, row: StoredRecord | None) -> Body | None:
+        pointer = self._pointer(row)
+        return None if pointer is None else pointer.body
+
+    def _bodies_of(self, row: StoredRecord) -> tuple[Body, ...]:
+        """All bodies that a row names, those that were to go first."""
+        pointer = self._pointer(row)
+        return () if pointer is None else (*pointer.old, pointer.body)
 
     def _outlined(self, row: StoredRecord) -> Outline:
         body = self._body_of(row)
         return Outline.of(row) if body is None else Outline(replace(row, content=""), body.size, body.sha256)
+
+    def _is_lost(self, namespace: Namespace, row: StoredRecord | None) -> bool:
+        """Whether the text of a row cannot be read any more. Raises: TransientError when its store is away."""
+        return row is not None and self._whole(namespace, row) is None
 
     def _is(self, row: StoredRecord | None, old: StoredRecord | None) -> bool:
         """Whether the row of the index is the one of this record."""
@@ -281,18 +300,56 @@ class CompositeStore:
                 return None
         return None
 
-    def _drop(self, namespace: Namespace, record_id: str, body: _Body | None) -> None:
-        """Remove a body that no row names; one that cannot be removed now is left for later."""
-        if body is None:
-            return
-        try:
-            self._bodies[body.tier].delete(namespace, body.id)
-        except IsothermError:
-            self._leave(namespace, record_id, body)
+    def _remove_or_undo(self, namespace: Namespace, row: StoredRecord, done: StoredRecord, old: Body) -> None:
+        """Remove the old body of a row that has no place to name it; one that stays keeps its row.
 
-    def _leave(self, namespace: Namespace, record_id: str, body: _Body | None) -> None:
+        Raises: TransientError when it stays.
+        """
+        try:
+            self._remove(namespace, old)
+        except IsothermError:
+            if not self._swapped(namespace, done, row):
+                self._leave(namespace, row.id, old)
+            raise
+
+    def _swapped(self, namespace: Namespace, old: StoredRecord | None, row: StoredRecord) -> bool:
+        """Make a row again what it was; False when that cannot be, or somebody has written it meanwhile."""
+        try:
+            return self._index.swap(namespace, old, row) is not None
+        except IsothermError:
+            return False
+
+    def _remove(self, namespace: Namespace, *bodies: Body) -> None:
+        """Remove bodies. Raises: what their stores raise."""
+        for body in bodies:
+            self._bodies[body.tier].delete(namespace, body.id)
+
+    def _remove_leftovers(self, namespace: Namespace, record_id: str) -> None:
+        """Remove what is left over of a record. Raises: as `_remove`."""
+        for left in self._leftover.copy():
+            if left[:2] == (namespace, record_id):
+                self._remove(namespace, left[2])
+                self._done_with(left)
+
+    def _done_with(self, left: tuple[Namespace, str, Body]) -> None:
+        with suppress(ValueError):  # somebody else was faster
+            self._leftover.remove(left)
+
+    def _drop(self, namespace: Namespace, record_id: str, body: Body | None) -> None:
+        """Remove a body that no row names; one that cannot be removed now is left for later."""
+        for stuck in self._stuck(namespace, () if body is None else (body,)):
+            self._leave(namespace, record_id, stuck)
+
+    def _leave(self, namespace: Namespace, record_id: str, body: Body | None) -> None:
         if body is not None:
             self._leftover.append((namespace, record_id, body))
+
+    def _found_again(self, namespace: Namespace, record_id: str) -> None:
+        """A record that has a body again is told anew should that be lost too."""
+        for lost in self._lost.copy():
+            if (lost.namespace, lost.record_id) == (namespace, record_id):
+                with suppress(ValueError):  # somebody else was faster
+                    self._lost.remove(lost)
 
     def _note(self, lost: LostBody) -> None:
         if lost in self._lost:
@@ -301,27 +358,6 @@ class CompositeStore:
         if self._report is not None:
             with suppress(Exception):
                 self._report(lost)
-
-
-def reachable(policy: Policy, starts: Iterable[Tier] = (Tier.HOT,)) -> frozenset[Tier]:
-    """The tiers in which records of a policy may come to be.
-
-    Args: starts: where they are remembered.
-    """
-    found = set(starts)
-    leaves_hot = policy.hot_capacity is not None or policy.hot_ttl is not None
-    leaves_warm = policy.warm_capacity is not None or policy.warm_age is not None
-    if Tier.HOT in found and leaves_hot:
-        found.add(Tier.WARM)
-    if Tier.COLD in found and policy.promote_access is not None:
-        found.add(Tier.WARM)
-    if Tier.WARM in found and leaves_warm:
-        found.add(Tier.COLD)
-    if Tier.WARM in found and policy.promote_access is not None:
-        found.add(Tier.HOT)
-    if Tier.HOT in found and leaves_hot:
-        found.add(Tier.WARM)
-    return frozenset(found)
 
 
 def _refuse_gaps(index: Store, bodies: Mapping[Tier, BodyStore], needed: frozenset[Tier]) -> None:

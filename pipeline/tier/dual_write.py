@@ -78,9 +78,15 @@ class DualWriteManager:
         return stored
 
     def forget(self, namespace: Namespace, ids: Sequence[str] | None = None) -> Receipt:
-        """Remove from the store and the index. Raises: MirrorError when the index still has one of them."""
+        """Remove from the store and the index, of a whole namespace also entries of records that went long ago.
+
+        Raises: MirrorError when the index still has one of them; what the index raises when it cannot say what it has.
+        """
         receipt = self.inner.forget(namespace, ids)
-        self._sync_all(namespace, receipt.ids if ids is None else ids)
+        if ids is None:
+            mirrored = () if self._index is None else self._index.fingerprints(namespace)
+            ids = sorted({*receipt.ids, *mirrored})
+        self._sync_all(namespace, ids)
         return receipt
 
     def recall(self, namespace: Namespace, query: str, budget: RecallBudget | None = None) -> Recall:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat, portable
+from isotherm.pipeline.tier.outline import outlines
 from isotherm.pipeline.tier.records import Tier
-from isotherm.pipeline.tier.store import StoredRecord
+from isotherm.pipeline.tier.store import Store, StoredRecord
 
 # A version counts the writes of one store and means nothing in another.
 _FIRST_VERSION = 1
@@ -66,3 +69,12 @@ def read_line(line: str) -> tuple[Namespace, StoredRecord]:
         summary=read.summary,
     )
     return read.namespace, record.cleaned()
+
+
+def exported(store: Store, namespace: Namespace) -> Iterator[str]:
+    """Every record as its line, in order of (created_at, id)."""
+    rows = [outline.record for outline in outlines(store, namespace)]
+    for row in sorted(rows, key=lambda row: (row.created_at, row.id)):
+        record = store.get(namespace, row.id)
+        if record is not None:
+            yield write_line(namespace, record)

@@ -21,17 +21,16 @@ from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import changes
 from isotherm.pipeline.tier.answers import Recall
 from isotherm.pipeline.tier.budget import RecallBudget
-from isotherm.pipeline.tier.composite import reachable
 from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.explaining import Explanation, explained
 from isotherm.pipeline.tier.finding import MOST_COMPARED
 from isotherm.pipeline.tier.held import SetAside
-from isotherm.pipeline.tier.lines import read_line, write_line
+from isotherm.pipeline.tier.lines import exported, read_line
 from isotherm.pipeline.tier.observers import MigrationObserver, RecordMove, chain_observers, tell
 from isotherm.pipeline.tier.outline import Outline, outlines, records
 from isotherm.pipeline.tier.passing import Passing, PassReport
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
-from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.policy import Policy, reachable
 from isotherm.pipeline.tier.ranking import Lexical
 from isotherm.pipeline.tier.recalling import Recalling
 from isotherm.pipeline.tier.records import CONTENT_MAX_BYTES, NewRecord, Reason, Record, Tier
@@ -120,10 +119,12 @@ class Manager:
         new = self._summarized(owner, changes.stored(given.cleaned()))
 
         def rule(known: StoredRecord | None) -> StoredRecord:
-            return new if known is None else changes.remembered_again(known, new, now)
+            return new if known is None else self._kept_up(changes.remembered_again(known, new, now), now)
 
         before, after = self._writer.change(owner, new.id, rule)
-        if before is not None and before.tier is Tier.COLD and after.content != before.content:
+        if before is not None and before.content == after.content:
+            self._note_lift(owner, before, after, Reason.PIN, now)
+        if after.tier is not Tier.COLD and Tier.COLD in {new.tier, after.tier if before is None else before.tier}:
             self._passing.forget_summary(owner, new.id)
         return self._shown(owner, after, now)
 
@@ -162,8 +163,7 @@ class Manager:
         self._refuse_too_many_pins(owner, record_id)
 
         def rule(known: StoredRecord | None) -> StoredRecord:
-            pinned = replace(existing(known), pinned=True)
-            return changes.moved(pinned, Tier.WARM, now, Reason.PIN) if pinned.tier is Tier.COLD else pinned
+            return self._kept_up(replace(existing(known), pinned=True), now)
 
         before, after = self._writer.change(owner, checked_id(record_id), rule)
         self._note_lift(owner, before, after, Reason.PIN, now)
@@ -196,22 +196,35 @@ class Manager:
     def forget(self, namespace: Namespace, ids: Sequence[str] | None = None) -> Receipt:
         """Remove records for good: from the store, the index of summaries, waiting touches and the log of moves.
 
-        Args: ids: None forgets the whole namespace; an id that is not there is no error.
-        Raises: TransientError when something is out of reach; what was removed before stays removed.
+        Args: ids: None forgets the whole namespace, with what its stores have set aside and what no record names any more;
+            an id that is not there is no error.
+        Raises: TransientError when something is out of reach; what was removed before stays removed, and the same call
+            goes on with what is left.
         """
         owner = checked(namespace)
-        wanted = self._ids(owner) if ids is None else [checked_id(record_id) for record_id in dict.fromkeys(ids)]
-        gone: list[str] = []
-        for record_id in wanted:
-            removed = self._writer.remove(owner, record_id)
-            self._summaries.delete(owner, record_id)
-            self._passing.held.drop(owner, record_id)
-            if removed:
-                gone.append(record_id)
+        if ids is None:
+            return self._forget_all(owner)
+        wanted = [checked_id(record_id) for record_id in dict.fromkeys(ids)]
+        gone = [record_id for record_id in wanted if self._forget(owner, record_id)]
         self._recalling.touches.drop(owner, wanted)
         self._drop_moves(owner, set(wanted))
-        left = self._ids(owner) if ids is None else [i for i in wanted if self._store.get(owner, i) is not None]
-        return Receipt(tuple(gone), verified=not left)
+        return Receipt(tuple(gone), verified=all(self._store.get(owner, record_id) is None for record_id in wanted))
+
+    def _forget_all(self, owner: Namespace) -> Receipt:
+        wanted = self._ids(owner)
+        gone = [record_id for record_id in wanted if self._forget(owner, record_id)]
+        self._store.forget_all(owner)
+        self._passing.held.keep_only(owner, ())
+        self._recalling.touches.take(owner)
+        self._drop_moves(owner)
+        return Receipt(tuple(gone), verified=not self._ids(owner))
+
+    def _forget(self, owner: Namespace, record_id: str) -> bool:
+        """Forget one record; its summary first, since only the record tells of it."""
+        self._summaries.delete(owner, record_id)
+        removed = self._writer.remove(owner, record_id)
+        self._passing.held.drop(owner, record_id)
+        return removed
 
     def recall(
         self,
@@ -287,12 +300,7 @@ class Manager:
 
     def export(self, namespace: Namespace) -> Iterator[str]:
         """Every record as a line of JSON with its end, in order of (created_at, id), as the pipeline's exports are."""
-        owner = checked(namespace)
-        rows = [outline.record for outline in outlines(self._store, owner)]
-        for row in sorted(rows, key=lambda row: (row.created_at, row.id)):
-            record = self._store.get(owner, row.id)
-            if record is not None:
-                yield write_line(owner, record)
+        return exported(self._store, checked(namespace))
 
     def import_lines(self, lines: Iterable[str]) -> int:
         """Store exported records, each in the namespace it names, over whatever has its id; returns how many.
@@ -347,6 +355,9 @@ class Manager:
         except RejectedError:
             return replace(new, tier=Tier.WARM)
 
+    def _kept_up(self, record: StoredRecord, now: datetime) -> StoredRecord:
+        return changes.kept_up(record, now) if Tier.WARM in self._store.levels else record
+
     def _index_summary(self, owner: Namespace, record: StoredRecord) -> bool:
         if record.tier is not Tier.COLD or record.summary is None:
             return False
@@ -376,8 +387,8 @@ class Manager:
         self._moves.append(made)
         tell(self._observer, made)
 
-    def _drop_moves(self, owner: Namespace, ids: set[str]) -> None:
-        kept = [m for m in self._moves.copy() if m.namespace != owner or m.record_id not in ids]
+    def _drop_moves(self, owner: Namespace, ids: set[str] | None = None) -> None:
+        kept = [m for m in self._moves.copy() if m.namespace != owner or (ids is not None and m.record_id not in ids)]
         self._moves.clear()
         self._moves.extend(kept)
 

@@ -119,6 +119,13 @@ class MemoryStore:
             known = None if shelf is None else shelf.rows.get(old.id)
             return known == old and self._remove(namespace, old.id)
 
+    def forget_all(self, namespace: Namespace) -> int:
+        """Remove all records of a namespace."""
+        namespace = checked(namespace)
+        with self._lock:
+            shelf = self._shelves.pop(namespace, None)
+        return 0 if shelf is None else len(shelf.rows)
+
     def _remove(self, namespace: Namespace, record_id: str) -> bool:
         shelf = self._shelves.get(namespace)
         if shelf is None or not shelf.remove(record_id):

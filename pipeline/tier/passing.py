@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,6 +20,7 @@ from isotherm.pipeline.tier.store import Store, StoredRecord
 from isotherm.pipeline.tier.summaries import ColdSummaryBackend
 from isotherm.pipeline.tier.writing import Writer
 
+UNREADABLE = "its text cannot be read"
 Tell = Callable[[Namespace, Move, datetime], None]
 
 
@@ -73,9 +74,14 @@ class Passing:
         plan = self.plan(namespace, now)
         done: list[Move] = []
         aside: list[SetAside] = []
+        unread: list[Move] = []
         for move in plan.moves:
             try:
-                applied = self._apply(namespace, move, now)
+                record = self._store.get(namespace, move.id)
+                if record is None:
+                    unread.append(move)
+                    continue
+                applied = record.version == move.version and self._apply(namespace, record, move, now)
             except Exception as error:  # noqa: BLE001 - one bad record never stops a pass
                 reason = str(error) if isinstance(error, IsothermError) else type(error).__name__
                 aside.append(self.held.add(namespace, move.id, move.version, reason, now))
@@ -84,6 +90,7 @@ class Passing:
                 done.append(move)
                 self.held.drop(namespace, move.id)
                 self._tell(namespace, move, now)
+        aside += [self.held.add(namespace, m.id, m.version, UNREADABLE, now) for m in self._lost(namespace, unread)]
         return PassReport(
             report=replace(plan, moves=tuple(done)).report,
             reasons=Counter(move.reason.value for move in done),
@@ -102,10 +109,14 @@ class Passing:
         with suppress(Exception):
             self._summaries.delete(namespace, record_id)
 
-    def _apply(self, namespace: Namespace, move: Move, now: datetime) -> bool:
-        record = self._store.get(namespace, move.id)
-        if record is None or record.version != move.version:
-            return False
+    def _lost(self, namespace: Namespace, unread: Sequence[Move]) -> list[Move]:
+        """Moves of records that could not be got and still are in their tiers; the others went meanwhile."""
+        if not unread:
+            return []
+        there = {(one.record.id, one.record.version) for one in outlines(self._store, namespace)}
+        return [move for move in unread if (move.id, move.version) in there]
+
+    def _apply(self, namespace: Namespace, record: StoredRecord, move: Move, now: datetime) -> bool:
         if move.target is None:
             return self._evict(namespace, record)
         summary = self._summaries.archive(namespace, record) if move.target is Tier.COLD else None
@@ -113,13 +124,25 @@ class Passing:
         swapped = self._writer.replace(namespace, record, after)
         if move.source is Tier.COLD and swapped:
             self.forget_summary(namespace, record.id)
+        elif summary is not None and not swapped:
+            self._summary_of_none(namespace, record.id)
         return swapped
 
     def _evict(self, namespace: Namespace, record: StoredRecord) -> bool:
-        if not self._writer.remove(namespace, record.id, only=record):
-            return False
-        self.forget_summary(namespace, record.id)
-        return True
+        # First, while the record still tells of it: nobody would find it afterwards.
+        self._summaries.delete(namespace, record.id)
+        if self._writer.remove(namespace, record.id, only=record):
+            return True
+        known = self._store.get(namespace, record.id)
+        if known is not None and known.tier is Tier.COLD and known.summary is not None:
+            self._summaries.index(namespace, known.id, known.summary)
+        return False
+
+    def _summary_of_none(self, namespace: Namespace, record_id: str) -> None:
+        """Take a summary out of the index whose record changed or went before it could go cold."""
+        known = self._store.get(namespace, record_id)
+        if known is None or known.tier is not Tier.COLD:
+            self.forget_summary(namespace, record_id)
 
 
 def snapshot(states: Iterable[State], free: Iterable[State], policy: Policy, now: datetime) -> Snapshot:

@@ -17,7 +17,7 @@ cool-down is left out; the next weakest record takes its place. Values keep thei
 accesses every exchange raises what the upper tier is worth, and passes come to an end.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -55,10 +55,11 @@ class State:
 class Snapshot:
     """The bounded part of a namespace that a pass needs, read in one transaction. The order of the lists is free.
 
-    Args: counts: all records by tier, pinned ones too; expired: hot and warm records past their age; weakest: by tier
-        the least valuable records, at least as many as overflow and some more for exchanges; hottest: warm and cold
-        records with heat for a lift; evictable: cold records past `cold_ttl`; sunken: pinned records that are cold;
-        truncated: whether a list was cut.
+    Args: counts: all records by tier, pinned ones too, without those that another pass is moving; expired: hot and warm
+        records past their age; weakest: by tier the least valuable records, at least as many as overflow and some more for
+        exchanges; hottest: warm and cold records with heat for a lift; evictable: cold records past `cold_ttl`; sunken:
+        pinned records that are cold; truncated: whether a list was cut; arriving: by tier those that another pass is
+        moving to it.
     """
 
     counts: Mapping[Tier, int]
@@ -68,6 +69,7 @@ class Snapshot:
     evictable: list[State] = field(default_factory=list)
     sunken: list[State] = field(default_factory=list)
     truncated: bool = False
+    arriving: Mapping[Tier, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +145,14 @@ def plan_migration(snapshot: Snapshot, policy: Policy, now: datetime) -> Migrati
     return MigrationPlan(kept, truncated=truncated, held_until=planner.held_until)
 
 
-def plan_batches(plan: MigrationPlan, size: int, *, archive_size: int | None = None) -> list[Batch]:
+def plan_batches(
+    plan: MigrationPlan, size: int, *, archive_size: int | None = None, apart: Collection[int] = ()
+) -> list[Batch]:
     """Split a plan into batches of at most `size` moves, each of one kind; within a kind the order is kept.
 
     Args: archive_size: for moves to cold, which take a model's time; None means the same, and a plan that would need more
-        than `MAX_PARTS` batches for them gets larger ones.
+        than `MAX_PARTS` batches for them gets larger ones; apart: keys of records that failed before. They go after the
+        others of their kind, in batches as small as `MAX_PARTS` of them allow: what stops its batch is soon alone.
     Raises: ValueError when a size is below 1.
     """
     if size < 1 or (archive_size is not None and archive_size < 1):
@@ -155,9 +160,13 @@ def plan_batches(plan: MigrationPlan, size: int, *, archive_size: int | None = N
     found: list[Batch] = []
     for kind in BatchKind:
         moves = [move for move in plan.moves if batch_kind(move) is kind]
-        slow = kind is BatchKind.ARCHIVE and archive_size is not None
-        most = min(size, max(archive_size or size, -(-len(moves) // MAX_PARTS))) if slow else size
-        found += [Batch(kind, chunk) for chunk in _chunks(moves, most)]
+        slow = archive_size if kind is BatchKind.ARCHIVE else None
+        for part, wanted in (
+            ([move for move in moves if move.key not in apart], slow or size),
+            ([move for move in moves if move.key in apart], 1),
+        ):
+            most = min(size, max(wanted, -(-len(part) // MAX_PARTS)))
+            found += [Batch(kind, chunk) for chunk in _chunks(part, most)]
     return found
 
 
@@ -185,7 +194,7 @@ class _Planner:
         self._moved: set[int] = set()
         # Residents that stay and records lifted in; what comes down from above is counted apart.
         self._residents = {tier: snapshot.counts.get(tier, 0) for tier in Tier}
-        self._arrivals = dict.fromkeys(Tier, 0)
+        self._arrivals = {tier: snapshot.arriving.get(tier, 0) for tier in Tier}
         self.moves: list[Move] = []
         self.held_until: datetime | None = None
 

@@ -1,6 +1,6 @@
 """When a record is due to move. Every limit is strict: age equal to a TTL or a count equal to a capacity moves nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated, Protocol, Self
@@ -168,6 +168,27 @@ def target_tier(record: RecordLike, counts: Mapping[Tier, int], policy: Policy, 
 def next_tier_on_demote(tier: Tier) -> Tier | None:
     """Return the tier below, None for cold."""
     return {Tier.HOT: Tier.WARM, Tier.WARM: Tier.COLD}.get(tier)
+
+
+def reachable(policy: Policy, starts: Iterable[Tier] = (Tier.HOT,)) -> frozenset[Tier]:
+    """The tiers in which records of a policy may come to be.
+
+    Args: starts: where they are remembered.
+    """
+    found = set(starts)
+    leaves_hot = policy.hot_capacity is not None or policy.hot_ttl is not None
+    leaves_warm = policy.warm_capacity is not None or policy.warm_age is not None
+    if Tier.HOT in found and leaves_hot:
+        found.add(Tier.WARM)
+    if Tier.COLD in found and policy.promote_access is not None:
+        found.add(Tier.WARM)
+    if Tier.WARM in found and leaves_warm:
+        found.add(Tier.COLD)
+    if Tier.WARM in found and policy.promote_access is not None:
+        found.add(Tier.HOT)
+    if Tier.HOT in found and leaves_hot:
+        found.add(Tier.WARM)
+    return frozenset(found)
 
 
 def _older(moment: datetime | None, limit: timedelta | None, now: datetime) -> bool:

@@ -47,13 +47,14 @@ def parse_duration(text: str) -> timedelta:
 
 
 def duration_text(duration: timedelta) -> str:
-    """The shortest text that `parse_duration` reads as this duration, to the millisecond."""
-    left, parts = round(duration / timedelta(milliseconds=1)), []
-    for unit, size in _UNITS.items():
-        count, left = divmod(left, size)
-        if count:
-            parts.append(f"{count}{unit}")
-    return "".join(parts) or "0"
+    """Write a duration as Go programs write and read it, to the millisecond: `24h0m0s`, `30m0s`, `1.5s`, `250ms`, `0s`."""
+    left = round(duration / timedelta(milliseconds=1))
+    if 0 < left < _UNITS["s"]:
+        return f"{left}ms"
+    hours, left = divmod(left, _UNITS["h"])
+    minutes, left = divmod(left, _UNITS["m"])
+    above = f"{hours}h{minutes}m" if hours else f"{minutes}m" if minutes else ""
+    return f"{above}{left / _UNITS['s']:g}s"
 
 
 def _read_duration(value: Any) -> Any:  # noqa: ANN401 - pydantic passes what the caller gave

@@ -114,7 +114,7 @@ class Store(Protocol):
         ...
 
     def swap(self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
-        """Store a record only if what is stored under its id still equals `old` (None: nothing is).
+        """Store a record only if what is stored under its id still equals `old` (None: nothing is that `get` could answer).
 
         Returns: it as stored, or None when something else is there; then nothing was written.
         """
@@ -138,13 +138,23 @@ class Store(Protocol):
         ...
 
     def delete(self, namespace: Namespace, record_id: str) -> bool:
-        """Remove a record; False when there is none."""
+        """Remove a record and what was set aside of it; False when there is none.
+
+        Raises: TransientError while anything of it is left; the same call goes on.
+        """
         ...
 
     def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
         """Remove a record only if what is stored under its id still equals `old`, however many processes write.
 
         Returns: False when something else is there, or nothing; then nothing was removed.
+        """
+        ...
+
+    def forget_all(self, namespace: Namespace) -> int:
+        """Remove all that is kept of a namespace, also what was set aside of it and what no record names any more.
+
+        Returns: how many records there were. Raises: TransientError while anything of it is left; the same call goes on.
         """
         ...
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
@@ -19,3 +21,11 @@ class Stripes:
     def of(self, namespace: Namespace, record_id: str) -> threading.Lock:
         """The lock of a record."""
         return self._locks[digest("stripe", namespace.key, record_id)[0] % _STRIPES]
+
+    @contextmanager
+    def all(self) -> Iterator[None]:
+        """Hold every lock; they are taken in one order, and nobody who holds one of them waits for another."""
+        with ExitStack() as held:
+            for lock in self._locks:
+                held.enter_context(lock)
+            yield

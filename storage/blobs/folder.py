@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from isotherm.pipeline.errors import RejectedError, TransientError, UnavailableError
-from isotherm.storage.durable import sync_folder, sync_folders, write_new
+from isotherm.storage.durable import named_folder, sync_folder, sync_folders, write_new
 
 _KEY = re.compile(r"[a-z0-9-]+(/[a-z0-9-]+)*")
 # Cannot be a key: files that are still being written are not objects.
@@ -20,10 +20,12 @@ class FolderBlobs:
     """A blob store in a folder, which is made at the first write.
 
     An object is written beside its place, flushed to disk and renamed into it, so there is never a part of one.
+
+    Raises: RejectedError when the folder has no name.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder = named_folder(folder)
 
     def put(self, key: str, data: bytes) -> None:
         """Raises: TransientError when the disk is full or the folder cannot be written."""

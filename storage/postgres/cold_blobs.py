@@ -40,6 +40,13 @@ UPDATE cold_blobs SET state = 'dead', changed_at = now() WHERE id IN (
     WHERE state = 'orphan' OR (state = 'writing' AND changed_at < now() - %(grace)s)
     ORDER BY changed_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED)"""
 
+_CONDEMN_OF = """
+UPDATE cold_blobs SET state = 'dead', changed_at = now() WHERE id IN (
+    SELECT id FROM cold_blobs WHERE namespace_id = %(ns)s AND state = 'orphan' ORDER BY id LIMIT %(limit)s FOR UPDATE)"""
+_DEAD_OF = """
+SELECT id, object_key FROM cold_blobs WHERE namespace_id = %(ns)s AND state = 'dead' ORDER BY id LIMIT %(limit)s"""
+_ARE_LEFT = "SELECT EXISTS (SELECT 1 FROM cold_blobs WHERE namespace_id = %s AND state IN ('orphan', 'dead'))"
+
 # A backup holds it alone while it copies objects; whoever condemns some holds it with others for one transaction.
 _COPIED = 0x1507_B10B
 _MAY_CONDEMN = "SELECT pg_try_advisory_xact_lock_shared(%s)"
@@ -98,6 +105,22 @@ def condemn(conn: Connection, *, grace: timedelta, limit: int) -> int:
     if conn.execute(_MAY_CONDEMN, (_COPIED,)).fetchone() != (True,):
         return 0
     return conn.execute(_CONDEMN, {"grace": grace, "limit": limit}).rowcount
+
+
+def condemn_of(conn: Connection, namespace_id: int, limit: int) -> list[Blob]:
+    """Make the orphans of a namespace dead, as `condemn` does; returns its objects that are dead and still there.
+
+    Commit before removing objects.
+    """
+    values = {"ns": namespace_id, "limit": limit}
+    if conn.execute(_MAY_CONDEMN, (_COPIED,)).fetchone() == (True,):
+        conn.execute(_CONDEMN_OF, values)
+    return [Blob(int(blob_id), object_key) for blob_id, object_key in conn.execute(_DEAD_OF, values).fetchall()]
+
+
+def are_left(conn: Connection, namespace_id: int) -> bool:
+    """Whether a namespace has objects that nothing refers to any more."""
+    return conn.execute(_ARE_LEFT, (namespace_id,)).fetchone() == (True,)
 
 
 def hold(conn: Connection) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -14,6 +15,10 @@ from isotherm.storage.postgres.pool import Connection, connection, on_erased
 from isotherm.storage.postgres.reach import system
 
 T = TypeVar("T")
+
+# Ids that were asked for, each once and in the order in which records are locked. Records are looked up by them one by one:
+# the planner takes a namespace for one of average size, and would as soon look through all of its records for some ids.
+EACH_ID = """(SELECT DISTINCT i.id COLLATE "C" AS id FROM unnest(%(ids)s::text[]) AS i (id) ORDER BY 1) AS g"""
 
 # A lookup first: an insert that finds its row would wait for every writer that holds a reference to it. For the same
 # reason the update that makes a conflict return its row names no key column.
@@ -208,6 +213,34 @@ def namespace_ids(scope: Scope) -> str | None:
         return None
     return f"""ARRAY(SELECT n.id FROM namespaces AS n
         WHERE n.bank_id = {bank_id(scope)} AND n.session = ANY(%(scope_sessions)s))"""
+
+
+def in_order(scope: Scope, columns: str, tests: Sequence[str], *, limit: str, newest_first: bool) -> str:
+    """SQL of the first records of a scope by (created_at, id), as many as are wanted; its parameters are those of `predicate`.
+
+    Of listed sessions each gives its own first ones by its index: that of the bank has all the other sessions between them,
+    and without one the planner would sort all that they hold.
+
+    Args: columns: of `tier_records AS r`; tests: of the same, SQL; limit: SQL of a number.
+    """
+    way = " DESC" if newest_first else ""
+    sql = f"""SELECT {{columns}} FROM {{rows}} WHERE {{tests}} ORDER BY r.created_at{way}, r.id{way} LIMIT {limit}"""
+    if scope.sessions is None:
+        return sql.format(columns=columns, rows="tier_records AS r", tests=" AND ".join([predicate(scope)[0], *tests]))
+    own = sql.format(columns="*", rows="tier_records AS r", tests=" AND ".join(["r.namespace_id = s.id", *tests]))
+    rows = f"unnest({namespace_ids(scope)}) AS s (id) CROSS JOIN LATERAL ({own}) AS r"
+    return sql.format(columns=columns, rows=rows, tests="true")
+
+
+def behind(position: tuple[datetime, str] | None) -> tuple[list[str], dict[str, Any]]:
+    """What keeps records behind a (created_at, id), SQL and its parameters; nothing for None.
+
+    A statement of its own for each: one for both cannot begin in the middle of an index.
+    """
+    if position is None:
+        return [], {}
+    test = '(r.created_at, r.id) > (%(after_at)s::timestamptz, %(after_id)s::text COLLATE "C")'
+    return [test], {"after_at": position[0], "after_id": position[1]}
 
 
 def in_bank_of(scope: Scope, alias: str = "r") -> str:

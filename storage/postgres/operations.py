@@ -10,6 +10,7 @@ from uuid import UUID
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.stages import ENDLESS
+from isotherm.storage.postgres import tier_index
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.steps import FOR_EVER, READY
 
@@ -201,8 +202,14 @@ def steps_of(conn: Connection, operation_id: UUID) -> list[StepRow]:
 def cancel(conn: Connection, operation_id: UUID) -> Operation:
     """Stop what has not ended; a runner in the middle of a step loses it, and its effect rolls back.
 
+    What a pass would have moved is due as it was before.
     Raises: RejectedError when there is no such operation or it is final.
     """
+    before = get(conn, operation_id)
+    if (
+        before.kind == "tier.reconcile" and before.namespace_id is not None
+    ):  # before the operation, as a plan locks them
+        tier_index.mark_due(conn, [before.namespace_id])
     conn.execute("SELECT 1 FROM operations WHERE id = %s FOR NO KEY UPDATE", (operation_id,))
     known = get(conn, operation_id)
     if known.final:

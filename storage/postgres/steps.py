@@ -308,12 +308,26 @@ def store_answer(conn: Connection, step: ClaimedStep, answer: dict[str, Any]) ->
         raise LostLeaseError(f"step {step.id} has another runner")
 
 
-def answer_of(conn: Connection, operation_id: UUID, stage: str, unit: str) -> dict[str, Any] | None:
-    """The stored answer of a finished step of the same operation, None when it has none or did not finish."""
-    sql = """SELECT answer FROM operation_steps
-             WHERE operation_id = %s AND stage = %s AND unit = %s AND state = 'done'"""
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a step left: its stored answer, if any, and why it did not finish, None when it did."""
+
+    answer: dict[str, Any] | None
+    error: str | None
+
+
+def answer_of(conn: Connection, operation_id: UUID, stage: str, unit: str) -> Answered:
+    """What another step of the same operation left, which has ended by now."""
+    sql = """SELECT answer, CASE WHEN state <> 'done' THEN coalesce(last_error, state) END FROM operation_steps
+             WHERE operation_id = %s AND stage = %s AND unit = %s"""
     row = conn.execute(sql, (operation_id, stage, unit)).fetchone()
-    return row[0] if row else None
+    return Answered(*row) if row else Answered(None, "its step is gone")
+
+
+def input_of(conn: Connection, step_id: int) -> dict[str, Any]:
+    """The input of a step, empty when the step is gone."""
+    row = conn.execute("SELECT input FROM operation_steps WHERE id = %s", (step_id,)).fetchone()
+    return row[0] if row else {}
 
 
 def release_owned(conn: Connection, owner_prefix: str) -> int:

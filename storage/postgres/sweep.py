@@ -36,14 +36,16 @@ _WAITING = """
 SELECT s.queue, count(*) FROM operation_steps AS s
 WHERE s.state = 'pending' AND s.nudge_at <= now() AND s.not_before <= now() GROUP BY s.queue"""
 
+# Oldest first and by their keys: how many are that old is not known to a plan that was made for any age.
 _OLD_STEPS = """
-DELETE FROM operation_steps WHERE id IN (
-    SELECT s.id FROM operations AS o JOIN operation_steps AS s ON s.operation_id = o.id
-    WHERE o.finished_at < now() - %(keep)s LIMIT %(limit)s)"""
+DELETE FROM operation_steps WHERE id = ANY(ARRAY(
+    SELECT s.id FROM operations AS o CROSS JOIN LATERAL (
+        SELECT id FROM operation_steps AS s WHERE s.operation_id = o.id LIMIT %(limit)s) AS s
+    WHERE o.finished_at < now() - %(keep)s ORDER BY o.finished_at LIMIT %(limit)s))"""
 
 _OLD_OPERATIONS = """
-DELETE FROM operations WHERE id IN (
-    SELECT id FROM operations WHERE finished_at < now() - %(keep)s ORDER BY finished_at LIMIT %(limit)s)"""
+DELETE FROM operations WHERE id = ANY(ARRAY(
+    SELECT id FROM operations WHERE finished_at < now() - %(keep)s ORDER BY finished_at LIMIT %(limit)s))"""
 
 _OLD_TOUCHES = "DELETE FROM touch_batches WHERE applied_at < now() - interval '1 day'"
 

@@ -24,7 +24,7 @@ from isotherm.pipeline.tier.ranking import Candidate, Candidates, Lexical, rarit
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.spans import Span
 from isotherm.storage.postgres import arrays, cold_words, namespaces, tier_vectors
-from isotherm.storage.postgres.namespaces import Scope, in_bank_of, predicate, within_namespaces
+from isotherm.storage.postgres.namespaces import Scope, in_bank_of, in_order, predicate, within_namespaces
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_index import SEARCHABLE, found_by
 from isotherm.storage.postgres.tier_vectors import Near
@@ -43,16 +43,17 @@ EXACT = COUNTED - 1
 
 _COUNT = "SELECT count(*) FROM (SELECT 1 FROM tier_records AS r WHERE {scope} LIMIT %(counted)s) AS bounded"
 
+# Writers noted it, so that nothing is counted.
+_SUM = "SELECT least(coalesce(sum(d.records), 0), %(counted)s)::bigint FROM tier_depth AS d WHERE {depth}"
+
 _NEWEST = """
-SELECT 'recent' AS leg, 0::bigint AS term, array_send(ARRAY(
-    SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
-    ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s)) AS keys"""
+SELECT 'recent' AS leg, 0::bigint AS term, array_send(ARRAY({newest})) AS keys"""
 
 # The newest of the time that is asked about.
 _OF_TIME = """
-SELECT 'time', 0, array_send(ARRAY(
-    SELECT r.key FROM tier_records AS r WHERE {scope} AND r.tier = ANY(%(tiers)s)
-    AND r.created_at >= %(from)s AND r.created_at < %(until)s ORDER BY r.created_at DESC, r.id DESC LIMIT %(recent)s))"""
+SELECT 'time', 0, array_send(ARRAY({of_time}))"""
+_IN_TIERS = "r.tier = ANY(%(tiers)s)"
+_IN_SPAN = "r.created_at >= %(from)s AND r.created_at < %(until)s"
 
 _UNSPLIT = """
 SELECT 'unindexed', 0, array_send(ARRAY(
@@ -62,7 +63,7 @@ SELECT 'unindexed', 0, array_send(ARRAY(
 _SIZE_OF_BANK = f"""
 SELECT 'size', 0, array_send(ARRAY({_COUNT}))"""
 _SIZE_OF_NAMESPACES = """
-SELECT 'size', 0, array_send(ARRAY(SELECT least(coalesce(sum(d.records), 0), %(counted)s)::bigint FROM tier_depth AS d WHERE {depth}))"""
+SELECT 'size', 0, array_send(ARRAY({sum}))"""
 
 # Each word of the query with the newest records that have it, and with cold ones as far as these are fewer than the quota.
 _WORDS = """
@@ -164,7 +165,7 @@ def candidates(
     }
     if span is not None:
         values |= {"from": span.start, "until": span.end}
-    size = None if near is None else _size(conn, within, values, near)
+    size = None if near is None else _size(conn, scope, values, near)
     is_searched = near is not None and near.is_indexed and (size is None or size > EXACT)
     proposed = _proposed(conn, scope, within, values, None if is_searched else near)
     if near is not None and is_searched:
@@ -195,7 +196,11 @@ class _Proposed:
 def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any], near: Near | None) -> _Proposed:
     """Ask the indexes, all in one statement. Args: near: compared here, None when there is none or an index finds it."""
     parts = {"scope": within, "in_bank": _in_bank(scope, "r"), "postings": _in_bank(scope, "p")}
-    parts["depth"] = "" if _is_whole_bank(scope) else within_namespaces(scope, "d")
+    tests = [_IN_TIERS] * (len(values["tiers"]) < len(Tier))
+    parts["newest"] = in_order(scope, "r.key", tests, limit="%(recent)s", newest_first=True)
+    parts["of_time"] = in_order(scope, "r.key", [*tests, _IN_SPAN], limit="%(recent)s", newest_first=True)
+    parts["compared"] = in_order(scope, "r.key, r.vector_state", tests, limit="%(compared)s", newest_first=True)
+    parts["sum"] = "" if _is_whole_bank(scope) else _SUM.format(depth=within_namespaces(scope, "d"))
     parts["on_tiers"] = _ON_TIERS if len(values["tiers"]) < len(Tier) else ""
     forms = [_POSTINGS] * (values["tiers"] != [Tier.COLD.rank]) + [_COLD] * (Tier.COLD.rank in values["tiers"])
     parts |= {"cold": cold_words.having(scope, "q.term")}
@@ -280,10 +285,14 @@ def _is_whole_bank(scope: Scope) -> bool:
     return scope.namespace is None and scope.sessions is None
 
 
-def _size(conn: Connection, within: str, values: Mapping[str, Any], near: Near) -> int:
-    """How many records a scope has, counted up to where it does not matter how its vectors are found."""
+def _size(conn: Connection, scope: Scope, values: Mapping[str, Any], near: Near) -> int:
+    """How many records a scope has, up to where it does not matter how its vectors are found."""
     bound = COUNTED if near.is_indexed else tier_vectors.COMPARED + 1
-    row = conn.execute(_COUNT.format(scope=within), {**values, "counted": bound}).fetchone()
+    if _is_whole_bank(scope):
+        sql = _COUNT.format(scope=predicate(scope)[0])
+    else:
+        sql = _SUM.format(depth=within_namespaces(scope, "d"))
+    row = conn.execute(sql, {**values, "counted": bound}).fetchone()
     return int(row[0]) if row else 0
 
 

@@ -18,7 +18,7 @@ from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.storage.postgres import operations, outbox, steps, tier_index, tier_move
-from isotherm.storage.postgres.namespaces import Place
+from isotherm.storage.postgres.namespaces import EACH_ID, Place
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
@@ -54,18 +54,21 @@ WITH edited AS (
 )
 SELECT version, vector_state FROM edited"""
 
-_PIN = """
+_PIN = f"""
 WITH mine AS (
-    SELECT r.key FROM tier_records AS r
-    WHERE r.namespace_id = %(ns)s AND r.id = ANY(%(ids)s) AND r.pinned <> %(pinned)s ORDER BY r.id FOR NO KEY UPDATE
+    SELECT r.key FROM {EACH_ID} CROSS JOIN LATERAL (
+        SELECT r.key FROM tier_records AS r WHERE r.namespace_id = %(ns)s AND r.id = g.id AND r.pinned <> %(pinned)s
+        LIMIT 1 FOR NO KEY UPDATE) AS r
 )
 UPDATE tier_records AS r SET pinned = %(pinned)s, version = r.version + 1 FROM mine AS m WHERE r.key = m.key
 RETURNING r.key, r.version, r.tier"""
 
-_KNOWN = "SELECT count(*) FROM tier_records WHERE namespace_id = %s AND id = ANY(%s)"
+_KNOWN = f"""
+SELECT count(*) FROM {EACH_ID} CROSS JOIN LATERAL (
+    SELECT 1 FROM tier_records AS r WHERE r.namespace_id = %(ns)s AND r.id = g.id LIMIT 1) AS r"""
 _PINNED_OF = """
 SELECT coalesce(max(n), 0) FROM (
-    SELECT count(*) AS n FROM tier_records WHERE namespace_id = ANY(%s) AND pinned GROUP BY namespace_id) AS counted"""
+    SELECT count(*) AS n FROM tier_records WHERE namespace_id = ANY(%(spaces)s) AND pinned GROUP BY namespace_id) AS counted"""
 # No row is locked for it: whoever indexes records locks these before their namespace, and who pins comes from the other side.
 _HOLD = """
 SELECT pg_advisory_xact_lock(352194132, n) FROM (
@@ -231,9 +234,9 @@ def _set_pinned(
     if not fresh:
         return Pinned(operation.id, new=False), []
     hold(conn, [place.namespace_id])
-    if missing := len(set(ids)) - _count(conn, _KNOWN, place.namespace_id, list(ids)):
-        raise RejectedError(f"{missing} of {len(set(ids))} records are not in this namespace")
     values = {"ns": place.namespace_id, "ids": list(ids), "pinned": pinned}
+    if missing := len(set(ids)) - _count(conn, _KNOWN, values):
+        raise RejectedError(f"{missing} of {len(set(ids))} records are not in this namespace")
     rows = conn.execute(_PIN, values).fetchall()
     if most is not None and rows:
         check_pins(conn, [place.namespace_id], most)
@@ -255,11 +258,11 @@ def hold(conn: Connection, namespace_ids: Sequence[int]) -> None:
 
 def check_pins(conn: Connection, namespace_ids: Sequence[int], most: int) -> None:
     """Look at what a transaction has pinned in namespaces that it holds. Raises: RejectedError when it is too much for one."""
-    if _count(conn, _PINNED_OF, list(namespace_ids)) > most:
+    if _count(conn, _PINNED_OF, {"spaces": list(namespace_ids)}) > most:
         raise RejectedError(f"no more than {most} records of a namespace can be pinned")
 
 
-def _count(conn: Connection, sql: str, *values: Any) -> int:  # noqa: ANN401 - parameters of any type
+def _count(conn: Connection, sql: str, values: dict[str, Any]) -> int:
     row = conn.execute(sql, values).fetchone()
     return int(row[0]) if row else 0
 

@@ -9,13 +9,15 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from psycopg.rows import TupleRow
+
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.stages import INDEX, TIER_EMBED
 from isotherm.pipeline.tier.portable import PortableRecord
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import operations, outbox, steps
 from isotherm.storage.postgres.cold_bodies import StoredBody, compressed
-from isotherm.storage.postgres.namespaces import Place, Scope, predicate
+from isotherm.storage.postgres.namespaces import EACH_ID, Place, Scope, behind, in_order, predicate
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
@@ -28,17 +30,15 @@ _PAGE = 500
 # Of texts in memory at a time.
 _BYTES = 8 * 1024 * 1024
 
-_KEYS = """
-SELECT r.created_at, r.id, r.size_bytes FROM tier_records AS r
-WHERE {scope} AND (%(at)s::timestamptz IS NULL OR (r.created_at, r.id) > (%(at)s, %(id)s::text COLLATE "C"))
-ORDER BY r.created_at, r.id LIMIT %(limit)s"""
+_KEYS = "r.created_at, r.id, r.size_bytes"
 
 _ROWS = """
 SELECT r.id, r.created_at, r.content, encode(r.content_sha256, 'hex'), r.role, r.categories, r.metadata, r.importance, r.tier,
        r.pinned, r.summary, r.version, r.access_count, r.heat_log, r.value_log, r.last_access_at, r.moved_at, r.moved_from,
        b.body, b.raw_bytes, o.object_key
-FROM tier_records AS r LEFT JOIN cold_bodies AS b ON b.record_key = r.key LEFT JOIN cold_blobs AS o ON o.id = b.blob_id
-WHERE {scope} AND r.id = ANY(%(ids)s) ORDER BY r.created_at, r.id"""
+FROM {each} CROSS JOIN LATERAL (SELECT * FROM tier_records AS r WHERE {scope} AND r.id = g.id LIMIT 1) AS r
+LEFT JOIN cold_bodies AS b ON b.record_key = r.key LEFT JOIN cold_blobs AS o ON o.id = b.blob_id
+ORDER BY r.created_at, r.id"""
 
 # A record that is there stays as it is, whatever the file says: it may have been changed since.
 _LOAD = """
@@ -89,20 +89,31 @@ def export(namespace: Namespace) -> Iterator[Exported]:
     Each page is a transaction of its own: what is written meanwhile may or may not be among them.
     Raises: TransientError when PostgreSQL cannot be reached.
     """
-    within, params = predicate(Scope(namespace=namespace))
-    at: datetime | None = None
-    last: str | None = None
+    scope = Scope(namespace=namespace)
+    after: tuple[datetime, str] | None = None
     while True:
         with reaching(namespace), connection() as conn:
-            values = {**params, "at": at, "id": last, "limit": _PAGE}
-            found = conn.execute(_KEYS.format(scope=within), values).fetchall()
+            found = keys(conn, scope, after, _PAGE)
         for ids in _portions(found):
             with reaching(namespace), connection() as conn:
-                rows = conn.execute(_ROWS.format(scope=within), {**params, "ids": ids}).fetchall()
+                rows = read(conn, scope, ids)
             yield from (_exported(namespace, row) for row in rows)
         if len(found) < _PAGE:
             return
-        at, last = found[-1][0], found[-1][1]
+        after = (found[-1][0], found[-1][1])
+
+
+def keys(conn: Connection, scope: Scope, after: tuple[datetime, str] | None, limit: int) -> list[TupleRow]:
+    """The next records of a scope: (created_at, id, size of the text). Args: after: the last one of the page before."""
+    tests, values = behind(after)
+    sql = in_order(scope, _KEYS, tests, limit="%(limit)s", newest_first=False)
+    return conn.execute(sql, {**predicate(scope)[1], **values, "limit": limit}).fetchall()
+
+
+def read(conn: Connection, scope: Scope, ids: Sequence[str]) -> list[TupleRow]:
+    """Rows of records of a scope by their ids, in order of (created_at, id)."""
+    within, params = predicate(scope)
+    return conn.execute(_ROWS.format(scope=within, each=EACH_ID), {**params, "ids": list(ids)}).fetchall()
 
 
 def _portions(found: Sequence[Sequence[Any]]) -> Iterator[list[str]]:

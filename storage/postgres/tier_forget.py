@@ -22,7 +22,7 @@ from isotherm.pipeline.tier.blobs import owner_prefix
 from isotherm.pipeline.tier.erasure import SINGLE, ErasureScope, Level
 from isotherm.storage.postgres.forget_objects import Taken
 from isotherm.storage.postgres.interest_mirror import graph_of
-from isotherm.storage.postgres.namespaces import Scope, predicate
+from isotherm.storage.postgres.namespaces import EACH_ID, Scope, predicate
 from isotherm.storage.postgres.pool import Connection
 
 # No name that passes the door holds this character, so nobody can ask for such a row.
@@ -96,9 +96,19 @@ SELECT (SELECT count(*) FROM operations), (SELECT n FROM steps), (SELECT count(*
 _LOCK_RECORDS = """
 SELECT key FROM tier_records WHERE namespace_id = ANY(%(namespaces)s)
 ORDER BY namespace_id, id LIMIT %(limit)s FOR UPDATE"""
-_LOCK_BY_ID = "SELECT key FROM tier_records WHERE namespace_id = %(ns)s AND id = ANY(%(ids)s) ORDER BY id FOR UPDATE"
+_LOCK_BY_ID = f"""
+SELECT r.key FROM {EACH_ID} CROSS JOIN LATERAL (
+    SELECT key FROM tier_records AS r WHERE r.namespace_id = %(ns)s AND r.id = g.id LIMIT 1 FOR UPDATE) AS r"""
 
-_BLOBS = "SELECT object_key FROM cold_blobs WHERE namespace_id = %(ns)s AND record_key = ANY(%(keys)s) ORDER BY id"
+# Live objects by the bodies that refer to them; of the others there are few.
+_BLOBS = """
+SELECT object_key FROM (
+    SELECT o.id, o.object_key FROM cold_bodies AS b JOIN cold_blobs AS o ON o.id = b.blob_id
+    WHERE b.record_key = ANY(%(keys)s) AND o.namespace_id = %(ns)s
+    UNION
+    SELECT id, object_key FROM cold_blobs
+    WHERE state <> 'live' AND record_key = ANY(%(keys)s) AND namespace_id = %(ns)s) AS objects
+ORDER BY id"""
 
 _RECORDS = """
 WITH words AS (

@@ -10,9 +10,10 @@ from isotherm.storage.postgres.cold_words import word
 from isotherm.storage.postgres.pool import Connection
 
 # The text a search sees as the caller gave it, as isotherm.pipeline.tier.records.searchable_text reads it. A cold record
-# with a body of its own is found by its summary, which was made from that text.
+# with a body of its own is found by its summary, which was made from that text. A test by EXISTS might be answered by reading
+# all bodies.
 SEARCHABLE = """CASE WHEN jsonb_typeof(r.metadata -> 'searchable') = 'string'
-    AND NOT (r.tier = 1 AND EXISTS (SELECT 1 FROM cold_bodies AS c WHERE c.record_key = r.key))
+    AND (r.tier <> 1 OR (SELECT c.record_key FROM cold_bodies AS c WHERE c.record_key = r.key) IS NULL)
     THEN r.metadata ->> 'searchable' END"""
 
 _UNINDEXED = f"""
@@ -56,6 +57,8 @@ FROM (
     FROM fresh AS f LEFT JOIN wanted AS w ON w.key = f.key GROUP BY f.key
 ) AS w WHERE r.key = w.key
 RETURNING r.namespace_id"""
+
+_SUNKEN = "SELECT DISTINCT namespace_id FROM tier_records WHERE key = ANY(%s) AND tier = 1 AND pinned"
 
 _DUE = """
 UPDATE namespaces SET due_at = now()
@@ -107,6 +110,13 @@ def write_terms(conn: Connection, found: Sequence[tuple[Unindexed, Sequence[int]
     touched = [int(row[0]) for row in conn.execute(_INDEX, values).fetchall()]
     mark_due(conn, sorted(set(touched)))
     return len(touched)
+
+
+def mark_sunken(conn: Connection, keys: Sequence[int]) -> None:
+    """Ask for a pass over the namespaces of those of the records that are pinned and cold: it lifts them."""
+    sunken = sorted(int(row[0]) for row in conn.execute(_SUNKEN, (list(keys),)).fetchall())
+    if sunken:
+        mark_due(conn, sunken)
 
 
 def mark_due(conn: Connection, namespace_ids: Sequence[int]) -> None:

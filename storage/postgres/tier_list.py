@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.storage.postgres import tier_recall
-from isotherm.storage.postgres.namespaces import Scope, predicate
+from isotherm.storage.postgres.namespaces import Scope, behind, in_order, predicate, within_namespaces
 from isotherm.storage.postgres.pool import Connection
 
-# Ascending, so that what comes meanwhile is behind the reader and no page is read twice.
-_PAGE = """
-SELECT r.key, r.created_at, r.id FROM tier_records AS r
-WHERE {scope} AND (%(tier)s::smallint IS NULL OR r.tier = %(tier)s)
-  AND (%(at)s::timestamptz IS NULL OR (r.created_at, r.id) > (%(at)s, %(id)s::text COLLATE "C"))
-ORDER BY r.created_at, r.id LIMIT %(limit)s"""
+# A tier of so many records is sorted for each page, by its index; of a larger one, all tiers are passed through in order.
+_SORTED = 2_000
+_SIZE = "SELECT coalesce(sum(d.records), 0) FROM tier_depth AS d WHERE {depth} AND d.tier = %(tier)s"
+_IN_TIER, _PASSED = "r.tier = %(tier)s", "r.tier + 0 = %(tier)s"  # what is computed has no index
 
 # A name is never blank, so a blank stands for an absent one and keeps the order total.
 _NAME = """coalesce(n.tenant, '') COLLATE "C", n.agent COLLATE "C", coalesce(n.session, '') COLLATE "C",
@@ -79,10 +78,14 @@ class Standing:
 
 def page(conn: Connection, scope: Scope, now: datetime, *, tier: Tier | None, after: str | None, limit: int) -> Page:
     """The next records of a scope. Raises: RejectedError when `after` did not come from a page."""
-    within, params = predicate(scope)
-    at, record_id = _read_cursor(after)
-    values = {**params, "tier": None if tier is None else tier.rank, "at": at, "id": record_id, "limit": limit + 1}
-    found = conn.execute(_PAGE.format(scope=within), values).fetchall()
+    # Ascending, so that what comes meanwhile is behind the reader and no page is read twice.
+    tests, position = behind(_read_cursor(after))
+    values = {**predicate(scope)[1], **position, "limit": limit + 1}
+    if tier is not None:
+        values["tier"] = tier.rank
+        tests.append(_tier_test(conn, scope, values))
+    sql = in_order(scope, "r.key, r.created_at, r.id", tests, limit="%(limit)s", newest_first=False)
+    found = conn.execute(sql, values).fetchall()
     kept = found[:limit]
     records = tier_recall.records(conn, [int(row[0]) for row in kept], scope, now)
     more = len(found) > limit
@@ -136,13 +139,21 @@ def depth_by_scope(conn: Connection) -> list[tuple[str, Tier, int, int]]:
     return [(str(scope), Tier.from_rank(rank), int(n), int(size)) for scope, rank, n, size in rows]
 
 
+def _tier_test(conn: Connection, scope: Scope, values: dict[str, Any]) -> str:
+    """What keeps records of a tier: by the index of tiers where they are few. A whole bank has none."""
+    if scope.namespace is None and scope.sessions is None:
+        return _PASSED
+    row = conn.execute(_SIZE.format(depth=within_namespaces(scope, "d")), values).fetchone()
+    return _IN_TIER if row and row[0] <= _SORTED else _PASSED
+
+
 def _cursor(at: datetime, record_id: str) -> str:
     return f"{at.isoformat()}/{record_id}"
 
 
-def _read_cursor(after: str | None) -> tuple[datetime | None, str | None]:
+def _read_cursor(after: str | None) -> tuple[datetime, str] | None:
     if after is None:
-        return None, None
+        return None
     moment, _, record_id = after.partition("/")
     try:
         at = datetime.fromisoformat(moment)

@@ -10,23 +10,27 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.plan import Snapshot, State
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
-from isotherm.storage.postgres import tier_held
+from isotherm.storage.postgres import tier_held, tier_index, tier_passes
 from isotherm.storage.postgres.pool import Connection
+from isotherm.storage.postgres.tier_held import Patience
 
 # What a pass reads of a row of `tier_records AS r`.
 COLUMNS = """r.key, r.id, r.tier, r.version, r.pinned, r.heat_log, r.value_log, r.importance, r.created_at,
               r.last_access_at, r.moved_at, r.moved_from"""
-# Records that are set aside do not move, but count.
-_FREE = tier_held.IS_FREE.format(now="%(now)s")
+# Records that are set aside do not move, but count; those that are moving already are as good as gone.
+_NOT_MOVING = "r.key NOT IN (SELECT key FROM moving)"
+_FREE = f"{tier_held.IS_FREE.format(now='%(now)s')} AND {_NOT_MOVING}"
+_AGAIN = Patience().base
 # Spare victims beyond the overflow, for exchanges and for records that are cooling down.
 _SPARE = 50
 
 # Sizes come from what writers noted: a count of the rows would cost the more the larger a tier is.
 _SNAPSHOT = f"""
-WITH sizes AS (
+WITH moving AS MATERIALIZED ({tier_passes.MOVING}), sizes AS (
     SELECT t.tier, t.capacity, (
         SELECT coalesce(sum(d.records), 0)::bigint FROM tier_depth AS d
-        WHERE d.namespace_id = %(namespace)s AND d.tier = t.tier) AS n
+        WHERE d.namespace_id = %(namespace)s AND d.tier = t.tier
+    ) - (SELECT count(*) FROM moving WHERE source = t.tier) AS n
     FROM (VALUES (3::smallint, %(hot_capacity)s::bigint), (2, %(warm_capacity)s), (1, %(cold_capacity)s)) AS t (tier, capacity)
     WHERE t.capacity IS NOT NULL
 )
@@ -34,6 +38,8 @@ SELECT 'count' AS leg, n AS key, NULL AS id, tier, 0::bigint AS version, false A
        0::float8 AS value_log, 0::float8 AS importance, now() AS created_at, now() AS last_access_at,
        NULL::timestamptz AS moved_at, NULL::smallint AS moved_from
 FROM sizes
+UNION ALL
+SELECT 'arriving', count(*), NULL, target, 0, false, NULL, 0, 0, now(), now(), NULL, NULL FROM moving GROUP BY target
 UNION ALL
 (SELECT 'expired', {COLUMNS} FROM tier_records AS r
  WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned AND {_FREE} AND last_access_at < %(hot_before)s
@@ -66,7 +72,9 @@ UNION ALL
  WHERE namespace_id = %(namespace)s AND tier = 1 AND pinned AND {_FREE} LIMIT %(most)s)"""
 
 _LOCK = "SELECT 1 FROM namespaces WHERE id = %s FOR NO KEY UPDATE"
-_NOT_DUE = "UPDATE namespaces SET due_at = NULL WHERE id = %s"
+_LOOK_AGAIN = f"UPDATE namespaces SET due_at = now() + {tier_held.WAIT.format(times=0)} WHERE id = %(namespace)s"
+_DUE_NOW = "UPDATE namespaces SET due_at = now() WHERE id = %s"
+_NAMESPACES_OF = "SELECT DISTINCT namespace_id FROM tier_records WHERE key = ANY(%s) ORDER BY namespace_id"
 
 # Two folds at once do not harm: each takes the rows that it deletes.
 _FOLD = """
@@ -77,30 +85,33 @@ WITH folded AS (
 INSERT INTO tier_depth SELECT %(namespace)s, tier, sum(records), sum(bytes) FROM folded GROUP BY tier"""
 _UNFOLDED = 50
 
-# The oldest free record of each tier by its index, and when the first that is set aside may be looked at again.
+_FREE_NOW = f"{tier_held.IS_FREE.format(now='now()')} AND {_NOT_MOVING}"
+# The oldest free record of each tier by its index, when the first that is set aside may be looked at again, and a while
+# from now where another pass is at work, which may never come to its end. What became due meanwhile stays so.
 _NEXT_DUE = f"""
-UPDATE namespaces SET due_at = least(due_at, (
+WITH moving AS MATERIALIZED ({tier_passes.MOVING})
+UPDATE namespaces SET due_at = CASE WHEN due_at <= now() THEN due_at ELSE (
     SELECT min(moment) FROM (
         (SELECT r.last_access_at + %(hot_ttl)s::interval AS moment FROM tier_records AS r
-         WHERE r.namespace_id = %(namespace)s AND r.tier = 3 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 3 AND NOT r.pinned AND {_FREE_NOW}
          ORDER BY r.last_access_at LIMIT 1)
         UNION ALL
         (SELECT r.last_access_at + %(warm_age)s::interval FROM tier_records AS r
-         WHERE r.namespace_id = %(namespace)s AND r.tier = 2 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 2 AND NOT r.pinned AND {_FREE_NOW}
          ORDER BY r.last_access_at LIMIT 1)
         UNION ALL
         (SELECT greatest(r.last_access_at, r.moved_at) + %(cold_ttl)s::interval FROM tier_records AS r
-         WHERE r.namespace_id = %(namespace)s AND r.tier = 1 AND NOT r.pinned AND {tier_held.IS_FREE.format(now="now()")}
+         WHERE r.namespace_id = %(namespace)s AND r.tier = 1 AND NOT r.pinned AND {_FREE_NOW}
          ORDER BY greatest(r.last_access_at, r.moved_at) LIMIT 1)
         UNION ALL
         SELECT min(held_until) FROM tier_set_aside
         WHERE namespace_id = %(namespace)s AND held_until > now() AND held_until < 'infinity'
         UNION ALL
         SELECT %(held_until)s::timestamptz
-    ) AS moments))
+        UNION ALL
+        SELECT now() + {tier_held.WAIT.format(times=0)} WHERE EXISTS (SELECT FROM moving)
+    ) AS moments) END
 WHERE id = %(namespace)s"""
-
-_DUE = "SELECT id FROM namespaces WHERE due_at <= now() ORDER BY due_at LIMIT %s"
 
 # Asked again and again by who watches: no record is counted, and of those that are not pinned the oldest comes first.
 _DEPTH = """
@@ -117,10 +128,13 @@ FROM (
     GROUP BY d.namespace_id, d.tier HAVING sum(d.records) > 0) AS d"""
 
 
-def begin_pass(conn: Connection, namespace_id: int) -> None:
-    """Hold the namespace until the plan is written: what becomes due meanwhile waits, and so is not overlooked."""
+def begin_pass(conn: Connection, namespace_id: int, again: timedelta = _AGAIN) -> None:
+    """Hold the namespace until the plan is written: what becomes due meanwhile waits, and so is not overlooked.
+
+    Args: again: when it is due all the same, should the pass never come to its end.
+    """
     conn.execute(_LOCK, (namespace_id,))
-    conn.execute(_NOT_DUE, (namespace_id,))
+    conn.execute(_LOOK_AGAIN, {"namespace": namespace_id, "base": again, "cap": again})
     conn.execute(_FOLD, {"namespace": namespace_id, "most": _UNFOLDED})
 
 
@@ -131,10 +145,11 @@ def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime)
     """
     rows = conn.execute(_SNAPSHOT, _values(namespace_id, policy, now)).fetchall()
     legs: dict[str, list[State]] = {"expired": [], "weakest": [], "hottest": [], "evictable": [], "sunken": []}
-    counts: dict[Tier, int] = {}
+    counts: dict[str, dict[Tier, int]] = {"count": {}, "arriving": {}}
     for leg, *columns in rows:
-        if leg == "count":
-            counts[Tier.from_rank(columns[2])] = int(columns[0])
+        if leg in counts:
+            if columns[2] > 0:
+                counts[leg][Tier.from_rank(columns[2])] = int(columns[0])
         else:
             legs[leg].append(state_of(columns))
     weakest: dict[Tier, list[State]] = {}
@@ -142,7 +157,8 @@ def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime)
         weakest.setdefault(state.tier, []).append(state)
     truncated = any(len(legs[leg]) > policy.max_moves for leg in ("expired", "evictable"))
     return Snapshot(
-        counts=counts,
+        counts=counts["count"],
+        arriving=counts["arriving"],
         expired=legs["expired"],
         weakest=weakest,
         hottest=legs["hottest"],
@@ -153,22 +169,37 @@ def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime)
 
 
 def finish_pass(
-    conn: Connection, namespace_id: int, policy: Policy, *, moved: int, held_until: datetime | None = None
+    conn: Connection,
+    namespace_id: int,
+    policy: Policy,
+    *,
+    moved: int,
+    held_until: datetime | None = None,
+    again: timedelta = _AGAIN,
 ) -> None:
     """Note when the namespace is due again: at once after moves, which may push others, else when the next one is old.
 
-    Args: held_until: when a move that a cool-down held back may be made.
+    Args: held_until: when a move that a cool-down held back may be made; again: as for `begin_pass`, for other passes that
+    are under way.
     """
     if moved:
-        conn.execute("UPDATE namespaces SET due_at = now() WHERE id = %s", (namespace_id,))
+        conn.execute(_DUE_NOW, (namespace_id,))
         return
-    ages = {"hot_ttl": policy.hot_ttl, "warm_age": policy.warm_age, "cold_ttl": policy.cold_ttl}
-    conn.execute(_NEXT_DUE, {"namespace": namespace_id, "held_until": held_until, **ages})
+    values = {
+        "hot_ttl": policy.hot_ttl,
+        "warm_age": policy.warm_age,
+        "cold_ttl": policy.cold_ttl,
+        "held_until": held_until,
+        "base": again,
+        "cap": again,
+    }
+    conn.execute(_NEXT_DUE, {"namespace": namespace_id, **values})
 
 
-def due(conn: Connection, limit: int = 100) -> list[int]:
-    """Namespaces whose next pass is due, the longest waiting first."""
-    return [int(row[0]) for row in conn.execute(_DUE, (limit,)).fetchall()]
+def mark_due_of(conn: Connection, keys: Iterable[int]) -> None:
+    """Ask for a pass over the namespaces of records that a pass of none of them has moved."""
+    rows = conn.execute(_NAMESPACES_OF, (list(keys),)).fetchall()
+    tier_index.mark_due(conn, [int(row[0]) for row in rows])
 
 
 def depth(conn: Connection, *, tenant: str | None, agent: str | None) -> list[tuple[int, Tier, int, int, datetime]]:

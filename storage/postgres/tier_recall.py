@@ -13,7 +13,7 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.records import Record, Tier
 from isotherm.storage.postgres import arrays
 from isotherm.storage.postgres.cold_bodies import StoredBody
-from isotherm.storage.postgres.namespaces import Scope, predicate
+from isotherm.storage.postgres.namespaces import EACH_ID, Scope, in_order, predicate
 from isotherm.storage.postgres.pool import Connection
 
 _RECORDS = """
@@ -115,16 +115,16 @@ def read(conn: Connection, keys: Sequence[int], scope: Scope) -> dict[int, Row]:
 def by_id(conn: Connection, namespace: Namespace, ids: Sequence[str], now: datetime) -> dict[str, tuple[int, Record]]:
     """Row key and record by id, within one namespace."""
     within, params = predicate(Scope(namespace=namespace))
-    sql = _RECORDS.format(rows="tier_records AS r") + f" WHERE r.id = ANY(%(ids)s) AND {within}"
+    row = f"SELECT * FROM tier_records AS r WHERE r.id = g.id AND {within} LIMIT 1"
+    sql = _RECORDS.format(rows=f"{EACH_ID} CROSS JOIN LATERAL ({row}) AS r")
     rows = conn.execute(sql, {**params, "ids": list(ids)}, binary=True).fetchall()
     return {row[1]: (row[0], Row._make(row).record(now)) for row in rows}
 
 
 def newest_at(conn: Connection, scope: Scope) -> datetime | None:
     """When the newest record of a scope was said, None for an empty one."""
-    within, params = predicate(scope)
-    sql = f"SELECT r.created_at FROM tier_records AS r WHERE {within} ORDER BY r.created_at DESC, r.id DESC LIMIT 1"
-    row = conn.execute(sql, params).fetchone()
+    sql = in_order(scope, "r.created_at", [], limit="1", newest_first=True)
+    row = conn.execute(sql, predicate(scope)[1]).fetchone()
     return None if row is None else row[0]
 
 

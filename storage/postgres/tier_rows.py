@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,7 @@ from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord
-from isotherm.storage.postgres import tier_move, tier_write
+from isotherm.storage.postgres import tier_forget, tier_forget_ledgers, tier_move, tier_write
 from isotherm.storage.postgres.cold_bodies import original
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
@@ -57,6 +58,7 @@ WHERE key = %(key)s"""
 _MAKE_WHOLE = """
 WITH emptied AS (DELETE FROM cold_bodies WHERE record_key = %(key)s)
 UPDATE tier_records SET summary = %(content)s WHERE key = %(key)s"""
+_LOCK_SOME = "SELECT key FROM tier_records WHERE namespace_id = %s ORDER BY namespace_id, id LIMIT %s FOR UPDATE"
 _UNPIN = "UPDATE tier_records SET pinned = false WHERE key = %s"
 
 _NAMESPACES = """
@@ -156,12 +158,16 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """What a write belongs to: its operation, its place, and the steps that follow."""
+    """What a write belongs to: its operation, its place, and the steps that follow.
+
+    Args: anew: the body of a cold row is written also when it should be what it is.
+    """
 
     operation_id: UUID
     place: Place
     patience: Patience
     embeds: bool
+    anew: bool = False
 
 
 def get(conn: Connection, place: Place, record_id: str) -> Row | None:
@@ -218,6 +224,20 @@ def delete(conn: Connection, row: Row) -> bool:
     return bool(tier_move.shift(conn, UUID(int=0), [gone]).moves)
 
 
+def erase(conn: Connection, place: Place, keys: Sequence[int], patience: Patience) -> None:
+    """Take records that are gone out of what steps were told and have answered; summaries by a model are among that."""
+    tier_forget_ledgers.scrub(conn, [place.namespace_id], [place.bank_id], keys, patience)
+
+
+def erase_some(conn: Connection, place: Place, limit: int, patience: Patience) -> int:
+    """Remove records of a namespace, at most `limit`, and erase them; returns how many."""
+    keys = [int(row[0]) for row in conn.execute(_LOCK_SOME, (place.namespace_id, limit)).fetchall()]
+    if keys:
+        tier_forget.delete_records(conn, keys)
+        erase(conn, place, keys, patience)
+    return len(keys)
+
+
 def write(conn: Connection, writing: Writing, row: Row | None, record: StoredRecord) -> StoredRecord:
     """Make a locked row what the record says, or make a row; returns the record.
 
@@ -225,7 +245,7 @@ def write(conn: Connection, writing: Writing, row: Row | None, record: StoredRec
     Raises: ChangedError when somebody else made the row meanwhile.
     """
     at = _remember(conn, writing, row, record) if row is None or _differs(row, record) else _At(row)
-    stays = record.tier is Tier.COLD and row is not None and row.found_by(record.summary)
+    stays = record.tier is Tier.COLD and row is not None and row.found_by(record.summary) and not writing.anew
     if at.tier is not Tier.COLD or not stays:
         _step(conn, writing, at, record)
     conn.execute(_LIFE, _life(at.key, record))

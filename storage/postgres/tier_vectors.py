@@ -74,9 +74,8 @@ _COSINE = "CASE WHEN v.vector IS NULL THEN {by_signs} ELSE 1 - ({distance}) END"
 _LEG_COMPARED = """
     SELECT key, 'vector' FROM (
         SELECT c.key FROM (
-            SELECT r.key, {cosine} AS cosine FROM tier_records AS r JOIN tier_vectors AS v ON v.record_key = r.key
-            WHERE {{scope}} AND r.tier = ANY(%(tiers)s) AND {of_model}
-            ORDER BY r.created_at DESC LIMIT %(compared)s) AS c
+            SELECT r.key, {cosine} AS cosine FROM ({{compared}}) AS r JOIN tier_vectors AS v ON v.record_key = r.key
+            WHERE {of_model}) AS c
         ORDER BY c.cosine DESC, c.key DESC LIMIT %(vector)s) AS near"""
 
 _LEG_SEARCHED = """
@@ -133,7 +132,7 @@ class Near:
         return len(self.vector) in INDEXED
 
     def leg(self, *, searched: bool) -> str:
-        """SQL of the leg, to be formatted with the scope's predicate: what a search found, or a comparison."""
+        """SQL of the leg, to be formatted with SQL of the `compared` records: what a search found, or a comparison."""
         return _LEG_SEARCHED if searched else self.formatted(_LEG_COMPARED)
 
     @property

@@ -19,16 +19,21 @@ from isotherm.storage.postgres.pool import Connection
 _NAMES = 500
 _POSTINGS = 1_000
 
-_IN_BANK = "{alias}.namespace_id IN (SELECT s.id FROM namespaces AS s WHERE s.bank_id = {bank})"
+# One look at an index for each namespace of the bank and each thing that is asked about: the planner takes a namespace for one
+# of average size, and would sooner read all of it.
+_IN_BANK = "(SELECT s.id FROM namespaces AS s WHERE s.bank_id = {bank}) AS s (id)"
 
 _BY_WORDS = """
-SELECT n.name, n.object_id::text FROM brain_names AS n
-WHERE {in_bank} AND n.anchor = ANY(%(terms)s::bigint[]) ORDER BY length(n.name) DESC, n.name, n.object_key LIMIT %(names)s"""
+SELECT n.name, n.object_id::text
+FROM {bank} CROSS JOIN unnest(%(terms)s::bigint[]) AS q (term) CROSS JOIN LATERAL (
+    SELECT * FROM brain_names AS n WHERE n.namespace_id = s.id AND n.anchor = q.term LIMIT %(names)s) AS n
+ORDER BY length(n.name) DESC, n.name, n.object_key LIMIT %(names)s"""
 
 # Both directions of the edges between objects, and nothing of objects outside the bank.
 _AROUND = """
 SELECT k.id::text, e.peer::text, e.mentions, e.incoming
-FROM unnest(%(ids)s::uuid[]) AS k (id) JOIN brain_objects AS o ON o.id = k.id AND o.deleted_at IS NULL AND {in_bank}
+FROM {bank} CROSS JOIN unnest(%(ids)s::uuid[]) AS k (id) CROSS JOIN LATERAL (
+    SELECT * FROM brain_objects AS o WHERE o.namespace_id = s.id AND o.id = k.id AND o.deleted_at IS NULL LIMIT 1) AS o
 CROSS JOIN LATERAL (
     (SELECT g.target AS peer, coalesce(g.mentions, 1) AS mentions, false AS incoming FROM brain_edges AS g
      WHERE g.namespace_id = o.namespace_id AND g.source = o.id AND g.deleted_at IS NULL LIMIT %(going)s)
@@ -39,7 +44,9 @@ CROSS JOIN LATERAL (
 # Records that have all words of a name, the longest one looked up first.
 _NAMING = """
 SELECT n.object_id::text, n.name, f.record_key
-FROM brain_names AS n CROSS JOIN LATERAL (
+FROM {bank} CROSS JOIN unnest(%(ids)s::uuid[]) AS k (id) CROSS JOIN LATERAL (
+    SELECT o.key FROM brain_objects AS o WHERE o.namespace_id = s.id AND o.id = k.id LIMIT 1) AS o
+CROSS JOIN LATERAL (SELECT * FROM brain_names AS n WHERE n.object_key = o.key LIMIT %(names)s) AS n CROSS JOIN LATERAL (
     SELECT w.record_key FROM (
         (SELECT p.record_key FROM tier_postings AS p WHERE {postings} AND p.term = n.anchor
          ORDER BY p.namespace_id DESC, p.record_key DESC LIMIT %(postings)s)
@@ -51,7 +58,7 @@ FROM brain_names AS n CROSS JOIN LATERAL (
             SELECT 1 FROM unnest(n.terms) AS t (term) WHERE CASE WHEN c.words IS NULL
                 THEN t.term <> ALL (r.terms) ELSE NOT c.words @> ARRAY[{word}] END))
     LIMIT %(coming)s) AS f
-WHERE {in_bank} AND n.object_id = ANY(%(ids)s::uuid[]) ORDER BY n.object_key, n.name"""
+ORDER BY n.object_key, n.name"""
 
 _LEARNED = """
 SELECT p.point_id::text, o.record_key FROM (
@@ -82,7 +89,7 @@ class Naming(NamedTuple):
 
 def names(conn: Connection, scope: Scope, terms: Sequence[int]) -> dict[str, list[str]]:
     """Names of the bank's knowledge that may stand in texts with these terms, and the ids of who bears each."""
-    sql = _BY_WORDS.format(in_bank=_in_bank(scope, "n"))
+    sql = _BY_WORDS.format(bank=_in_bank(scope))
     found: dict[str, list[str]] = {}
     for name, object_id in conn.execute(sql, _values(scope, terms=arrays.bigints(terms), names=_NAMES)).fetchall():
         found.setdefault(name, []).append(object_id)
@@ -91,7 +98,7 @@ def names(conn: Connection, scope: Scope, terms: Sequence[int]) -> dict[str, lis
 
 def around(conn: Connection, scope: Scope, ids: Sequence[str]) -> list[Edge]:
     """Live edges of objects of the bank, within the limits of a walk."""
-    sql = _AROUND.format(in_bank=_in_bank(scope, "o"))
+    sql = _AROUND.format(bank=_in_bank(scope))
     limits = {"going": graph_rank.OUTGOING, "coming": graph_rank.HUB + 1}
     return list(map(Edge._make, conn.execute(sql, _values(scope, ids=list(ids), **limits)).fetchall()))
 
@@ -99,12 +106,12 @@ def around(conn: Connection, scope: Scope, ids: Sequence[str]) -> list[Edge]:
 def naming(conn: Connection, scope: Scope, ids: Sequence[str]) -> list[Naming]:
     """Records of the scope that have all words of a name of these objects, in any order, one more than is no hub."""
     sql = _NAMING.format(
-        in_bank=_in_bank(scope, "n"),
+        bank=_in_bank(scope),
         postings=f"{in_bank_of(scope, 'p')} AND {predicate(scope, 'p')[0]}",
         cold=cold_words.having(scope, "n.anchor"),
         word=cold_words.word(bank_id(scope), "t.term"),
     )
-    values = _values(scope, ids=list(ids), postings=_POSTINGS, coming=graph_rank.HUB + 1)
+    values = _values(scope, ids=list(ids), postings=_POSTINGS, names=_NAMES, coming=graph_rank.HUB + 1)
     return list(map(Naming._make, conn.execute(sql, values).fetchall()))
 
 
@@ -118,8 +125,8 @@ def learned(conn: Connection, scope: Scope, keys: Sequence[int]) -> dict[str, li
     return found
 
 
-def _in_bank(scope: Scope, alias: str) -> str:
-    return _IN_BANK.format(alias=alias, bank=bank_id(scope))
+def _in_bank(scope: Scope) -> str:
+    return _IN_BANK.format(bank=bank_id(scope))
 
 
 def _values(scope: Scope, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - parameters of a statement

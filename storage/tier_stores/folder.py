@@ -19,6 +19,7 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checked_id, checked_limit, placed
+from isotherm.storage.durable import named_folder
 from isotherm.storage.tier_stores import files
 from isotherm.storage.tier_stores.codec import MAX_FRAME_BYTES, DamagedError, decode, encode, named
 from isotherm.storage.tier_stores.faults import Damaged, Faults
@@ -35,13 +36,13 @@ class FolderStore:
 
     Args: folder: made when it is not there; level: the tier it keeps; report: told of each damaged record, whose file is
         set aside.
-    Raises: UnavailableError when the folder cannot be used.
+    Raises: RejectedError when the folder has no name; UnavailableError when it cannot be used.
     """
 
     def __init__(
         self, folder: Path, *, level: Tier = Tier.COLD, report: Callable[[Damaged], None] | None = None
     ) -> None:
-        self._folder = folder
+        self._folder = named_folder(folder)
         self._level = level
         self._faults = Faults(report)
         with files.translated():
@@ -77,6 +78,8 @@ class FolderStore:
     def swap(self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
         """Store a record over one that was read, None when that has changed."""
         namespace, new = checked(namespace), placed(new.cleaned(), self.levels)
+        if old is None:
+            self.get(namespace, new.id)  # which sets a damaged one aside
         with files.translated(), self._index.writing() as writer:
             known = self._begin(writer).find(namespace, new.id)
             if not self._is(namespace, known, old):
@@ -126,8 +129,20 @@ class FolderStore:
             if known is None:
                 return False
             chores = self._drop(writer, namespace, known)
-        self._do(chores)
+        self._finish(chores)
         return True
+
+    def forget_all(self, namespace: Namespace) -> int:
+        """Remove all records of a namespace with their files, and what was set aside of it."""
+        namespace = checked(namespace)
+        with files.translated(), self._index.writing() as writer:
+            known = self._begin(writer).drop_all(namespace)
+            for damaged in (self._folder / "aside").glob(f"*.{namespace.key.hex()}.*"):
+                files.remove(damaged)
+            chores = [Chore(_place(file), None) for file in known]
+            writer.add_chores(*chores)
+        self._finish(chores)
+        return len(known)
 
     def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
         """Remove a record that was read, False when that has changed; other processes wait for the index."""
@@ -147,7 +162,7 @@ class FolderStore:
         return chores
 
     def _write(self, writer: Writer, namespace: Namespace, record: StoredRecord, known: Row | None) -> Sequence[Chore]:
-        file = f"{_hash(namespace, record.id)}.{secrets.token_hex(8)}"
+        file = _file(namespace, record.id)
         files.write_new(self._folder / _incoming(file), encode(namespace, record))
         writer.name(namespace, record, file, new=known is None)
         chores = [Chore(_incoming(file), _place(file))]
@@ -169,6 +184,12 @@ class FolderStore:
         """Do the chores of a write that is committed; what fails is left to the next writer."""
         for chore in chores:
             with suppress(OSError):
+                self._chore(chore)
+
+    def _finish(self, chores: Sequence[Chore]) -> None:
+        """Do the chores of a removal that is committed; its caller is not told that all is gone while a file is left."""
+        with files.translated():
+            for chore in chores:
                 self._chore(chore)
 
     def _chore(self, chore: Chore) -> None:
@@ -213,10 +234,11 @@ class FolderStore:
             if self._begin(writer).find(namespace, row.id) != row:
                 return
             writer.drop(namespace, row.id)
-            chores = [Chore(_place(row.file), _aside(row.file))]
+            aside = _aside(_file(namespace, row.id))
+            chores = [Chore(_place(row.file), aside)]
             writer.add_chores(*chores)
         self._do(chores)
-        self._faults.add(Damaged(namespace, row.id, _aside(row.file), why))
+        self._faults.add(Damaged(namespace, row.id, aside, why))
 
     def _open_index(self) -> FolderIndex:
         path = self._folder / _INDEX
@@ -253,6 +275,11 @@ class FolderStore:
         writer.name(namespace, record, path.name, new=known is None)
         stale = [] if known is None else [Chore(_place(known.file), None), Chore(_incoming(known.file), None)]
         return [*stale, Chore(here, _place(path.name))]
+
+
+def _file(namespace: Namespace, record_id: str) -> str:
+    """A new name of a file; it tells whose the file is when its bytes do not."""
+    return f"{_hash(namespace, record_id)}.{namespace.key.hex()}.{secrets.token_hex(8)}"
 
 
 def _hash(namespace: Namespace, record_id: str) -> str:

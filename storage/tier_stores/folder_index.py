@@ -171,6 +171,14 @@ class Writer:
             self._conn.execute(_COUNT, (namespace.key, name_of(namespace), -1))
             self._conn.execute("DELETE FROM namespaces WHERE namespace = ? AND records = 0", (namespace.key,))
 
+    def drop_all(self, namespace: Namespace) -> Sequence[str]:
+        """Take out all records of a namespace; returns their files."""
+        with _translated():
+            sql = "DELETE FROM records WHERE namespace = ? RETURNING file"
+            found = [str(row[0]) for row in self._conn.execute(sql, (namespace.key,)).fetchall()]
+            self._conn.execute("DELETE FROM namespaces WHERE namespace = ?", (namespace.key,))
+        return found
+
     def add_chores(self, *chores: Chore) -> None:
         """Note what is to be done with files once the transaction is committed."""
         with _translated():

@@ -7,18 +7,21 @@ given. The words of a new text are indexed by the step that `remember` writes, a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 from uuid import uuid4
 
 from uuid_utils.compat import uuid7
 
+from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.blobs import BlobStore
 from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, StoredRecord, checked, checked_id, checked_limit, placed
-from isotherm.storage.postgres import namespaces, tier_rows
+from isotherm.storage import cold
+from isotherm.storage.postgres import cold_blobs, namespaces, tier_rows
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.reach import of_owner, over_all
@@ -28,6 +31,8 @@ from isotherm.storage.tier import TierMemory
 from isotherm.storage.tier_stores.faults import Damaged, Faults
 
 T = TypeVar("T")
+# Records in a transaction that removes several, and objects in a turn.
+_SOME = 500
 
 
 class PostgresStore:
@@ -70,12 +75,15 @@ class PostgresStore:
     def put(self, namespace: Namespace, record: StoredRecord) -> StoredRecord:
         """Store a record over whatever has its id."""
         namespace, record = checked(namespace), placed(record.cleaned(), self._levels)
+        lost = self._lost(namespace, record.id) if record.tier is Tier.COLD else None
+
+        def write(conn: Connection, place: Place) -> StoredRecord:
+            row = tier_rows.lock(conn, place, record.id)
+            return self._write(conn, place, row, record, anew=row is not None and row.version == lost)
+
         while True:
             try:
-                return self._change(
-                    namespace,
-                    lambda conn, place: self._write(conn, place, tier_rows.lock(conn, place, record.id), record),
-                )
+                return self._change(namespace, write)
             except ChangedError:
                 continue  # another writer made the row first
 
@@ -83,16 +91,34 @@ class PostgresStore:
     def swap(self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord) -> StoredRecord | None:
         """Store a record over one that was read, None when that has changed."""
         namespace, new = checked(namespace), placed(new.cleaned(), self._levels)
+        done = self._swapped(namespace, old, new)
+        if done is None and old is None and (lost := self._lost(namespace, new.id)) is not None:
+            return self._swapped(namespace, None, new, over=lost)
+        return done
 
+    def _swapped(
+        self, namespace: Namespace, old: StoredRecord | None, new: StoredRecord, *, over: int | None = None
+    ) -> StoredRecord | None:
         def write(conn: Connection, place: Place) -> StoredRecord | None:
             row = tier_rows.lock(conn, place, new.id)
-            same = old is None if row is None else old is not None and row.equals(old)
-            return self._write(conn, place, row, new) if same else None
+            if row is None:
+                return self._write(conn, place, None, new, anew=True) if old is None else None
+            same = row.version == over if old is None else row.equals(old)
+            return self._write(conn, place, row, new, anew=old is None) if same else None
 
         try:
             return self._change(namespace, write)
         except ChangedError:
             return None
+
+    def _lost(self, namespace: Namespace, record_id: str) -> int | None:
+        """The version of a row whose body is missing or damaged, None of any other."""
+        place = namespaces.find(namespace)
+        if place is None:
+            return None
+        with connection() as conn:
+            row = tier_rows.get(conn, place, record_id)
+        return row.version if row is not None and self._whole(namespace, row) is None else None
 
     @of_owner
     def get(self, namespace: Namespace, record_id: str) -> StoredRecord | None:
@@ -145,23 +171,62 @@ class PostgresStore:
 
     @of_owner
     def delete(self, namespace: Namespace, record_id: str) -> bool:
-        """Remove a record with all that hangs on it."""
-        return self._remove(checked(namespace), checked_id(record_id), lambda _: True)
+        """Remove a record with all that hangs on it, and its object in the blob store."""
+        namespace = checked(namespace)
+        gone = self._remove(namespace, checked_id(record_id), lambda _: True, erased=True)
+        self._collect(namespace)
+        return gone
+
+    @of_owner
+    def forget_all(self, namespace: Namespace) -> int:
+        """Remove all records of a namespace, so many in a transaction, and their objects in the blob store."""
+        namespace, gone = checked(namespace), 0
+        while namespaces.find(namespace) is not None:
+            some = self._change(namespace, lambda conn, place: tier_rows.erase_some(conn, place, _SOME, self._patience))
+            gone += some
+            if not some:
+                break
+        self._collect(namespace)
+        return gone
 
     @of_owner
     def evict(self, namespace: Namespace, old: StoredRecord) -> bool:
         """Remove a record that was read, False when that has changed; its row is locked in between."""
         return self._remove(checked(namespace), checked_id(old.id), lambda row: row.equals(old))
 
-    def _remove(self, namespace: Namespace, record_id: str, wanted: Callable[[Row], bool]) -> bool:
+    def _remove(
+        self, namespace: Namespace, record_id: str, wanted: Callable[[Row], bool], *, erased: bool = False
+    ) -> bool:
         if namespaces.find(namespace) is None:
             return False
 
         def remove(conn: Connection, place: Place) -> bool:
             row = tier_rows.lock(conn, place, record_id)
-            return row is not None and wanted(row) and tier_rows.delete(conn, row)
+            if row is None or not wanted(row) or not tier_rows.delete(conn, row):
+                return False
+            if erased:
+                tier_rows.erase(conn, place, [row.key], self._patience)
+            return True
 
         return self._change(namespace, remove)
+
+    def _collect(self, namespace: Namespace) -> None:
+        """Remove objects that no body of the namespace refers to. Raises: TransientError while some are left."""
+        place = namespaces.find(namespace)
+        if place is None:
+            return
+        while self._has_objects_left(place):
+            with connection() as conn:
+                dead = cold_blobs.condemn_of(conn, place.namespace_id, _SOME)
+            if not dead:
+                raise TransientError("objects of what was removed stay while a backup copies them")
+            gone = cold.collect(self._blobs, dead)
+            with connection() as conn:
+                cold_blobs.remove(conn, gone)
+
+    def _has_objects_left(self, place: Place) -> bool:
+        with connection() as conn:
+            return cold_blobs.are_left(conn, place.namespace_id)
 
     @over_all
     def namespaces(self) -> Sequence[Namespace]:
@@ -176,12 +241,17 @@ class PostgresStore:
 
         return namespaces.again_if_erased(changed)
 
-    def _write(self, conn: Connection, place: Place, row: Row | None, record: StoredRecord) -> StoredRecord:
-        writing = Writing(uuid7(), place, self._patience, embeds=self._embeds)
+    def _write(
+        self, conn: Connection, place: Place, row: Row | None, record: StoredRecord, *, anew: bool
+    ) -> StoredRecord:
+        writing = Writing(uuid7(), place, self._patience, embeds=self._embeds, anew=anew)
         return tier_rows.write(conn, writing, row, replace(record, version=row.version + 1 if row else 1))
 
     def _whole(self, namespace: Namespace, row: Row) -> StoredRecord | None:
-        fetched = None if row.object_key is None else self._blobs.get(row.object_key)
+        fetched = None
+        if row.object_key is not None:
+            with suppress(RejectedError):  # longer than any body: not what was put there
+                fetched = self._blobs.get(row.object_key)
         record = row.record(fetched)
         if record is None:
             self._faults.add(Damaged(namespace, row.id, "tier_records", "the stored body is missing or damaged"))

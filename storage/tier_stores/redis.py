@@ -50,6 +50,12 @@ if entry then redis.call('ZREM', KEYS[3], entry) end
 redis.call('HDEL', KEYS[2], ARGV[1])
 return redis.call('HDEL', KEYS[1], ARGV[1])"""
 
+# KEYS bodies, entries, order, aside
+_CLEAR = """
+local had = redis.call('HLEN', KEYS[1])
+redis.call('UNLINK', unpack(KEYS))
+return had"""
+
 # KEYS bodies, order; ARGV where to begin, how many
 _LIST = f"""
 local answer = {{}}
@@ -84,6 +90,7 @@ class RedisStore:
         self._swap = client.register_script(_SWAP)
         self._remove = client.register_script(_REMOVE)
         self._list = client.register_script(_LIST)
+        self._clear = client.register_script(_CLEAR)
 
     @property
     def levels(self) -> frozenset[Tier]:
@@ -152,10 +159,21 @@ class RedisStore:
         with translated():
             gone = bool(self._remove(keys=self._keys(namespace), args=[record_id, mark, "0"]))
             if gone and not self.count(namespace, self._level):
-                self._client.srem(self._names, name_of(namespace))
-                if self.count(namespace, self._level):  # a writer came between
-                    self._client.sadd(self._names, name_of(namespace))
+                self._unname(namespace)
         return gone
+
+    def forget_all(self, namespace: Namespace) -> int:
+        """Remove all records of a namespace and what was set aside of it, in one script."""
+        namespace = checked(namespace)
+        with translated():
+            gone = int(self._clear(keys=self._keys(namespace)))
+            self._unname(namespace)
+        return gone
+
+    def _unname(self, namespace: Namespace) -> None:
+        self._client.srem(self._names, name_of(namespace))
+        if self.count(namespace, self._level):  # a writer came between
+            self._client.sadd(self._names, name_of(namespace))
 
     def namespaces(self) -> Sequence[Namespace]:
         """Every namespace that has records."""

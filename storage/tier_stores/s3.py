@@ -33,6 +33,7 @@ _HASH_CHARS = 64
 # A writer is done with its names by then, or dead.
 _STALE = timedelta(hours=1)
 _READERS = 8
+_PER_REQUEST = 1_000
 _NAMESPACES = "namespaces/"
 
 
@@ -136,9 +137,23 @@ class S3Store:
         self._unname(namespace, found.record, found.mark)
         return True
 
+    def forget_all(self, namespace: Namespace) -> int:
+        """Remove every object of a namespace: records, their names, and what was set aside."""
+        namespace = checked(namespace)
+        rows = list(self._objects.list(_folder(namespace)))
+        keys = [row.key for row in rows]
+        for at in range(0, len(keys), _PER_REQUEST):
+            self._objects.delete(keys[at : at + _PER_REQUEST])
+        self._forget_empty(namespace)
+        return sum(row.size > 0 and row.key.startswith(_records(namespace)) for row in rows)
+
     def _unname(self, namespace: Namespace, record: StoredRecord, mark: str) -> None:
         """Remove the name of a record that is gone, and after the last one the namespace."""
         self._objects.delete([_name(namespace, record, mark)])
+        self._forget_empty(namespace)
+
+    def _forget_empty(self, namespace: Namespace) -> None:
+        """Name a namespace no more that has no records."""
         if not self._has_records(namespace):
             self._objects.delete([_NAMESPACES + namespace.key.hex()])
             if self._has_records(namespace):  # a writer came between
@@ -234,8 +249,12 @@ def _hash(namespace: Namespace, record_id: str) -> str:
     return digest("record", namespace.key, record_id).hex()
 
 
+def _folder(namespace: Namespace) -> str:
+    return f"{namespace.key.hex()}/"
+
+
 def _records(namespace: Namespace) -> str:
-    return f"{namespace.key.hex()}/records/"
+    return f"{_folder(namespace)}records/"
 
 
 def _key(namespace: Namespace, record_id: str) -> str:
@@ -243,11 +262,11 @@ def _key(namespace: Namespace, record_id: str) -> str:
 
 
 def _aside(namespace: Namespace, hashed: str) -> str:
-    return f"{namespace.key.hex()}/aside/{hashed}/"
+    return f"{_folder(namespace)}aside/{hashed}/"
 
 
 def _names(namespace: Namespace) -> str:
-    return f"{namespace.key.hex()}/names/"
+    return f"{_folder(namespace)}names/"
 
 
 def _name(namespace: Namespace, record: StoredRecord, mark: str) -> str:

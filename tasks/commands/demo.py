@@ -30,7 +30,10 @@ from isotherm.tasks.commands.output import Exit, counted, err, errors_as_sentenc
 from isotherm.tasks.processes import Processes
 
 # Small enough that a sample of eight conversations fills all three tiers; ages are off, so that every day shows the same.
-POLICY = Policy(hot_capacity=6, warm_capacity=8, hot_ttl=None, warm_ttl=None, demote_idle=None, cooldown=timedelta(0))
+# Batches so small that a pass has several of them, side by side.
+POLICY = Policy(
+    hot_capacity=6, warm_capacity=8, hot_ttl=None, warm_ttl=None, demote_idle=None, cooldown=timedelta(0), batch_size=8
+)
 _PASSES = 3
 # The longest messages of the sample have some 4 KB; here they are summarized.
 _MIN_BYTES = 1_024

@@ -15,7 +15,7 @@ from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.storage import erasure_check, health, refused_lines, servers
 from isotherm.storage.models import factory
-from isotherm.storage.postgres import operations, outbox
+from isotherm.storage.postgres import operations, outbox, tier_held
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.reach import SYSTEM, TENANT, over_all
 from isotherm.storage.postgres.tier_forget import Erasure
@@ -113,7 +113,7 @@ def examine(chosen: Settings, *, deep: bool = False) -> list[Finding]:
     except (TransientError, RejectedError) as error:  # of servers at fault it is told already
         return findings if faults else [*findings, _away(error)]
     asked = () if refused else (_broker, _queues)
-    for part in (_database, _clocks, *asked, _work, _graphs, *((_objects, _stamps) if deep else ())):
+    for part in (_database, _clocks, *asked, _work, _aside, _graphs, *((_objects, _stamps) if deep else ())):
         try:
             findings += part()
         except (TransientError, RejectedError) as error:
@@ -234,6 +234,22 @@ def _work() -> Iterator[Finding]:
     for e in ended:
         text = f"{counted(e.operations, 'operation')} {e.state} at {e.stage}: {e.reason}"
         yield Finding("operations", False, text, f"isotherm ops show {e.example}; then isotherm ops retry or cancel")
+
+
+def _aside() -> Iterator[Finding]:
+    with connection() as conn:
+        found = tier_held.counted(conn)
+    if not found:
+        yield Finding("set aside", well=True, text="passes can move every record")
+    for tenant, records, lost in found:
+        of, option = ("no tenant", "") if tenant is None else (f"tenant {tenant}", f" --tenant {tenant}")
+        remedies = [f"isotherm tiers aside{option} says why"]
+        if records > lost:
+            remedies.append(f"once that is mended, isotherm tiers aside --again{option} has them tried at once")
+        if lost:
+            remedies.append("bring lost bodies back from a backup, then isotherm restore ID; or isotherm forget it")
+        text = f"{counted(records, 'record')} of {of}" + (f", the body of {lost} lost or damaged" if lost else "")
+        yield Finding("set aside", False, text, "; ".join(remedies))
 
 
 def _graphs() -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""`tiers`: how much is hot, warm and cold, watched while it changes; and what the next pass would move."""
+"""`tiers`: how much is hot, warm and cold, watched while it changes; what the next pass would move, and what not."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ from isotherm.storage.postgres.namespaces import Scope
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.reach import reaching, system
 from isotherm.tasks import producers
+from isotherm.tasks.commands.aside import aside
 from isotherm.tasks.commands.memory import TIER_COLORS, Agent, Run, ScopeName, Session, Tenant, tier_name, wanted
 from isotherm.tasks.commands.output import JsonFlag, age, errors_as_sentences, out, print_json, ready, size, span, table
 
 app = typer.Typer(invoke_without_command=True)
+app.command("aside")(aside)
 
 _BAR = 16
 _SHOWN = 40

@@ -56,6 +56,12 @@ def test_owners_do_not_see_each_others_objects(blobs: BlobStore) -> None:
     assert list(blobs.keys("nobody/")) == []
 
 
+@pytest.mark.parametrize("folder", [Path(), Path("  ")])
+def test_a_folder_without_a_name_is_refused(folder: Path) -> None:
+    with pytest.raises(RejectedError, match="name"):
+        FolderBlobs(folder)
+
+
 @pytest.mark.parametrize("key", ["", "/a", "a/", "../a", "a/../b", "a//b", "A", "a.tmp", "a\0"])
 def test_folder_takes_no_key_that_could_leave_it(tmp_path: Path, key: str) -> None:
     with pytest.raises(RejectedError):

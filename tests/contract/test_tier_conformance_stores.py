@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tier_stores import NS, T0, Opened, record
 
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.tier import heat, portable
 from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.lines import write_line
@@ -18,12 +20,13 @@ from isotherm.pipeline.tier.messages import ChatMessage, message_of, message_rec
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.transcript import TranscriptLine
+from isotherm.storage.s3 import Bucket
+from isotherm.storage.tier_stores.folder import FolderStore
 from isotherm.storage.tier_stores.postgres import PostgresStore
 from isotherm.tasks import produce_records, producers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from isotherm.pipeline.tier.store import Store
 
@@ -66,10 +69,17 @@ def test_tier_t46_a_store_of_one_level_keeps_everything_there(opened: Opened) ->
 
 def test_tier_t49_a_cold_folder_keeps_counts_and_deletes(opened: Opened) -> None:
     keeps_counts_and_deletes(opened.cold_folder())
+    for blank in ("", " "):
+        with pytest.raises(RejectedError, match="name"):
+            FolderStore(Path(blank))
 
 
 def test_tier_t50_a_cold_bucket_keeps_counts_and_deletes(opened: Opened) -> None:
+    """Its index lies in the bucket too, so that what must have a name is the bucket."""
     keeps_counts_and_deletes(opened.s3())
+    for blank in ("", " "):
+        with pytest.raises(RejectedError, match="name"):
+            Bucket(blank)
 
 
 def test_tier_t62_a_message_is_the_same_record_whoever_makes_it(opened: Opened) -> None:

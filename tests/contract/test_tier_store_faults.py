@@ -319,6 +319,8 @@ def test_a_server_out_of_reach_or_wrong_keys_can_be_tried_again(opened: Opened) 
 
 
 def test_a_folder_that_cannot_be_used_says_so(tmp_path: Path) -> None:
+    with pytest.raises(RejectedError, match="name"):
+        FolderStore(Path())
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(UnavailableError, match="folder"):
         FolderStore(tmp_path / "file" / "cold")
@@ -332,7 +334,8 @@ def test_without_the_client_a_bucket_says_what_to_install(monkeypatch: pytest.Mo
 
 
 def test_a_bucket_needs_a_name_and_both_keys_or_none() -> None:
-    with pytest.raises(RejectedError, match="name"):
-        Bucket("")
+    for blank in ("", " "):
+        with pytest.raises(RejectedError, match="name"):
+            Bucket(blank)
     with pytest.raises(RejectedError, match="together"):
         Bucket("b", access_key=SecretStr("only this"))

@@ -16,7 +16,8 @@ from tier_stores import KINDS, NS, T0, Opened, as_kept, record, tier_of
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.composite import BodyStore, CompositeStore
+from isotherm.pipeline.tier.bodies import BodyStore
+from isotherm.pipeline.tier.composite import CompositeStore
 from isotherm.pipeline.tier.manager import NamespaceStore
 from isotherm.pipeline.tier.memory_store import MemoryStore
 from isotherm.pipeline.tier.outline import OutlineStore

@@ -6,9 +6,11 @@ import json
 import random
 import re
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from uuid import uuid4
 
 import pytest
 from hash_embedder import HashEmbedder
@@ -17,30 +19,33 @@ from model_server import Answer, Script, model_server, said
 from tiering import NS, policy, tiers
 
 from isotherm import storage
+from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.ranking import Touch
 from isotherm.pipeline.tier.records import NewRecord, Tier
+from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.models import factory
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import producers
+from isotherm.tasks import produce_brain, produce_interest, producers, ticks
 
 if TYPE_CHECKING:
     from isotherm.storage.opened import Storage
 
 TO_COLD = policy(warm_capacity=0)
+TASTES = [f"{what} {how}" for what in ("tea", "rye", "elk", "soup") for how in ("cake", "bread", "stew", "pie", "jam")]
 NONSENSE = ["", " ", "ha" * 200, "the same again " * 30, "no json at all"]
 
 
 class Chat:
-    """Summarizes every text by its first words; `say` decides what it says instead, and `gate` when."""
+    """Summarizes every text by its first words; `say` decides what it says instead, and `wait` returns when it may."""
 
     def __init__(self) -> None:
         self.say: Any = None
-        self.gate = threading.Event()
-        self.gate.set()
+        self.wait: Callable[[], None] = lambda: None
         self.script: Script | None = None
 
     def __call__(self, question: dict[str, Any]) -> Answer:
-        assert self.gate.wait(30)
+        self.wait()
         text = question["messages"][1]["content"].split("\n", 1)[1]
         told = None if self.say is None else self.say(text)
         if isinstance(told, Answer):
@@ -82,10 +87,10 @@ def prose(seed: int) -> str:
     return f"record{seed} " + " ".join(random.Random(seed).choices(words, k=220))
 
 
-def store(count: int, **more: Any) -> dict[str, str]:
+def store(count: int, tier: Tier = Tier.WARM, **more: Any) -> dict[str, str]:
     texts = {f"r{n:04}": prose(n) for n in range(count)}
     old = datetime.now(UTC) - timedelta(hours=1)
-    records = [NewRecord(i, t, old, tier=Tier.WARM, metadata={"n": i}, **more) for i, t in texts.items()]
+    records = [NewRecord(i, t, old, tier=tier, metadata={"n": i}, **more) for i, t in texts.items()]
     for at in range(0, count, 500):
         producers.remember_records(NS, records[at : at + 500])
     drive()
@@ -218,54 +223,140 @@ def _die_in(stage: str, job: dict[str, Any], die_after: int) -> None:
             STAGES[stage](job)
 
 
+def said_by_the_user(count: int) -> dict[str, str]:
+    """Messages of a session, a tenth of them with something that interests are learned from."""
+    texts = {f"r{n:04}": f"I prefer {TASTES[n // 10]}. {prose(n)}" if n % 10 == 0 else prose(n) for n in range(count)}
+    start = datetime.now(UTC) - timedelta(hours=1)
+    lines = [
+        TranscriptLine(n + 1, NS.agent, str(NS.session), None, "user", text, start + timedelta(seconds=n), id=record_id,
+                       metadata={"n": record_id}, importance=n / count)
+        for n, (record_id, text) in enumerate(texts.items())
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as by_rules:
+        by_rules.setattr(factory, "chat_model", lambda _: None)
+        produce_interest.ingest_session(NS, lines)
+        produce_brain.put_many(produce_brain.knowledge(NS.agent), [NewObject(uuid4(), "place", "Copper Lantern")])
+        drive()
+    return texts
+
+
+def records_as_stored() -> list[tuple[Any, ...]]:
+    """Everything of a record that no move may change."""
+    return fetch_all(
+        """SELECT key, id, namespace_id, bank_id, content, summary, content_sha256, size_bytes, role, categories, metadata,
+                  importance, pinned, access_count, heat_log, created_at, stored_at, indexed, terms, vector_state
+           FROM tier_records ORDER BY key"""
+    )
+
+
+def links() -> dict[str, Any]:
+    """What refers to records, and where following it leads."""
+    asked = producers.recall(
+        NS, "copper lantern tea", budget=RecallBudget(total=250), touch=False, graph=True, learned=True
+    )
+    assert asked.walked is not None
+    return {
+        "evidence": fetch_all("SELECT * FROM interest_evidence ORDER BY id"),
+        "words": fetch_all(
+            "SELECT term, record_key, bank_id, namespace_id FROM tier_postings ORDER BY record_key, term"
+        ),
+        "learned": [(point.id, point.records) for point in asked.learned],
+        "walked": asked.walked.edges,
+        "by graph": sorted(item.record.id for item in asked.items if "graph" in item.legs),
+    }
+
+
+class Polls:
+    """Recalls every 50 ms; of the model's answers no five come without a whole poll among them."""
+
+    def __init__(self, wanted: Iterable[str]) -> None:
+        self.missing: list[set[str]] = []
+        self.cold: list[int] = []
+        self._wanted, self._begun, self._answers, self._seen = set(wanted), 0, 0, 0
+        self._made, self._stopped = threading.Condition(), threading.Event()
+
+    def answer_slowly(self) -> None:
+        with self._made:
+            self._answers += 1
+            if self._answers % 5 == 0:
+                assert self._made.wait_for(lambda: len(self.missing) > self._seen, timeout=60)
+                self._seen = self._begun
+
+    def __enter__(self) -> None:
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(0.05):
+            with self._made:
+                self._begun += 1
+            items = producers.recall(NS, "kelp harbor ledger", budget=RecallBudget(total=250), touch=False).items
+            with self._made:
+                self.missing.append(self._wanted - {item.record.id for item in items})
+                self.cold.append(sum(item.record.tier is Tier.COLD for item in items))
+                self._made.notify_all()
+
+
 def test_every_poll_finds_every_record_while_two_hundred_go_cold(chat: Chat, memory: Storage) -> None:
     factory.use_embedder(memory.settings, HashEmbedder(384))
-    texts = store(200)
-    before = {i: memory.tier.get(NS, i) for i in texts}
-    vectors = fetch_all("SELECT record_key, vector FROM tier_vectors ORDER BY record_key")
-    chat.gate.clear()
-    stopped, polls = threading.Event(), []
-
-    def poll() -> None:
-        budget = RecallBudget(total=250)
-        while not stopped.is_set():
-            found = {i.record.id for i in producers.recall(NS, "kelp harbor ledger", budget=budget, touch=False).items}
-            polls.append(texts.keys() - found)
-            chat.gate.set()  # answers come only between polls, so that there is one for each
-            stopped.wait(0.05)
-
-    poller = threading.Thread(target=poll)
-    poller.start()
-    try:
+    texts = said_by_the_user(200)
+    run_pass(NS, policy(hot_capacity=0))
+    before, referring = records_as_stored(), links()
+    vectors = fetch_all("SELECT record_key, model, vector FROM tier_vectors ORDER BY record_key")
+    assert len(vectors) == 200
+    assert len({row[4] for row in referring["evidence"]}) >= 10
+    assert referring["learned"]
+    assert referring["walked"] > 0
+    polls = Polls(texts)
+    chat.wait = polls.answer_slowly
+    with polls:
         assert run_pass(NS, TO_COLD)["demoted"] == 200
-    finally:
-        stopped.set()
-        poller.join()
-    assert len(polls) > 3
-    assert not any(polls), [len(missing) for missing in polls]
+    assert chat.script is not None
+    assert len(chat.script.asked) == 200
+    assert len(polls.missing) >= 40
+    assert not any(polls.missing), [len(missing) for missing in polls.missing]
+    assert len(set(polls.cold)) >= 13, "polls that saw some of them cold and some still warm"
     assert set(tiers().values()) == {Tier.COLD}
+    assert fetch_all("SELECT count(vector), count(content) FROM tier_vectors, tier_records") == [(0, 0)]
+    assert links()["evidence"] == referring["evidence"]
     drive(producers.restore(NS, sorted(texts)).operation_id)
-    for record_id, text in texts.items():
-        after = memory.tier.get(NS, record_id)
-        assert (after.content, after.metadata, after.tier) == (text, before[record_id].metadata, Tier.WARM)
-    back = fetch_all("SELECT record_key, vector FROM tier_vectors ORDER BY record_key")
-    assert [key for key, _ in back] == [key for key, _ in vectors]
-    assert all(
-        abs(old.to_numpy() - new.to_numpy()).max() <= 1e-3 for (_, old), (_, new) in zip(vectors, back, strict=True)
-    )
+    assert set(tiers().values()) == {Tier.WARM}
+    assert {record_id: memory.tier.original(NS, record_id) for record_id in texts} == texts
+    assert records_as_stored() == before
+    assert links() == referring
+    back = fetch_all("SELECT record_key, model, vector FROM tier_vectors ORDER BY record_key")
+    assert [row[:2] for row in back] == [row[:2] for row in vectors]
+    apart = [abs(old.to_numpy() - new.to_numpy()).max() for (_, _, old), (_, _, new) in zip(vectors, back, strict=True)]
+    assert max(apart) <= 1e-3
+
+
+# What no move changes.
+UNMOVED = "key, content_sha256, size_bytes, role, categories, metadata, importance, pinned, created_at, stored_at"
 
 
 def test_sixty_days_of_passes_lose_nothing(chat: Chat, memory: Storage) -> None:
     """A summarizer that fails or answers nonsense one time in twenty, over a thousand records of which some are pinned."""
-    texts = store(1_000)
-    pinned = {f"r{n:04}" for n in range(0, 1_000, 50)}
-    with connection() as conn:
-        conn.execute("UPDATE tier_records SET pinned = true, tier = 3 WHERE id = ANY(%s)", (sorted(pinned),))
-        conn.execute("UPDATE tier_records SET tier = 3")
+    texts = store(1_000, Tier.HOT)
+    pinned = sorted(texts)[::50]
+    drive(producers.pin(NS, pinned).operation_id)
+    before = dict(fetch_all(f"SELECT id, ROW({UNMOVED})::text FROM tier_records"))
+    versions = dict(fetch_all("SELECT id, version FROM tier_records"))
+    whole = f"SELECT {UNMOVED}, content, tier, version, moved_at FROM tier_records WHERE pinned ORDER BY id"
+    stay = fetch_all(whole)
     chooser = random.Random(7)
-    chat.say = lambda _: (
-        chooser.choice([*NONSENSE[:-1], Answer("bad request", 400)]) if chooser.random() < 0.05 else None
-    )
+    faults: list[str | Answer] = []
+
+    def unreliable(_: str) -> Any:
+        if chooser.random() >= 0.05:
+            return None
+        faults.append(chooser.choice([*NONSENSE[:-1], Answer("bad request", 400)]))
+        return faults[-1]
+
+    chat.say = unreliable
     limits = policy(
         hot_capacity=300,
         warm_capacity=500,
@@ -278,20 +369,29 @@ def test_sixty_days_of_passes_lose_nothing(chat: Chat, memory: Storage) -> None:
         _a_day_passes(chooser, sorted(texts))
         run_pass(NS, limits)
     check_database()
-    rows = dict(fetch_all("SELECT id, tier FROM tier_records"))
-    assert rows.keys() == texts.keys()
-    assert {rows[i] for i in pinned} == {3}
-    assert fetch_all(
-        "SELECT count(*) FROM tier_moves AS m JOIN tier_records AS r ON r.key = m.record_key WHERE r.pinned"
-    ) == [(0,)]
-    _check_the_log_tells_it_all()
-    assert sum(rank == 1 for rank in rows.values()) > 100
-    cold = [i for i, rank in rows.items() if rank == 1]
+    assert len(faults) > 10
+    assert (len(stay), fetch_all(whole)) == (20, stay)
+    assert {record_id: memory.tier.original(NS, record_id) for record_id in texts} == texts
+    assert dict(fetch_all(f"SELECT id, ROW({UNMOVED})::text FROM tier_records")) == before
+    moved = _check_the_log_tells_it_all(versions)
+    assert min(moved[step] for step in [(3, 2), (2, 1), (2, 3)]) > 10, moved
+    assert list(tiers().values()).count(Tier.COLD) > 100
+    _put_back()
+    assert dict(fetch_all("SELECT id, content FROM tier_records WHERE tier = 3")) == texts
+    assert dict(fetch_all(f"SELECT id, ROW({UNMOVED})::text FROM tier_records")) == before
+    _check_the_log_tells_it_all(versions)
+
+
+def _put_back() -> None:
+    """Undo all moves by what the product has for it: cold records are restored, and warm ones lifted because they are used."""
+    cold = [record_id for record_id, tier in tiers().items() if tier is Tier.COLD]
     for at in range(0, len(cold), 500):
         drive(producers.restore(NS, cold[at : at + 500]).operation_id)
-    for record_id, text in texts.items():
-        assert memory.tier.original(NS, record_id) == text
     assert Tier.COLD not in tiers().values()
+    found = producers.recall(NS, "kelp ledger", budget=RecallBudget(total=1_000), touch=Touch.SELECTED).items
+    assert len(found) == len(tiers())
+    ticks.touch()
+    run_pass(NS, policy(promote_access=1))
 
 
 def _a_day_passes(chooser: random.Random, ids: list[str]) -> None:
@@ -314,16 +414,22 @@ def _a_day_passes(chooser: random.Random, ids: list[str]) -> None:
         )
 
 
-def _check_the_log_tells_it_all() -> None:
-    """Following a record's moves from where it began leads to where it is."""
+def _check_the_log_tells_it_all(versions: Mapping[str, int]) -> Counter[tuple[int, int]]:
+    """Following a record's moves from where it began leads to where it is, and nothing else made a version of it.
+
+    Returns: how often each step was made, by ranks.
+    """
     rows = fetch_all(
-        """SELECT r.id, r.tier, array_agg(ARRAY[m.source, m.target] ORDER BY m.id)
-           FROM tier_records AS r JOIN tier_moves AS m ON m.record_key = r.key GROUP BY r.key"""
+        """SELECT r.id, r.tier, r.version, coalesce(m.steps, '{}') FROM tier_records AS r LEFT JOIN (
+               SELECT record_key, array_agg(ARRAY[source, target] ORDER BY id) AS steps FROM tier_moves
+               GROUP BY record_key) AS m ON m.record_key = r.key"""
     )
-    assert len(rows) > 500
-    for record_id, tier, moves in rows:
+    assert {row[0] for row in rows} == versions.keys()
+    for record_id, tier, version, steps in rows:
         place = 3
-        for source, target in moves:
+        for source, target in steps:
             assert source == place, record_id
             place = target
         assert place == tier, record_id
+        assert version == versions[record_id] + len(steps), record_id
+    return Counter((source, target) for row in rows for source, target in row[3])

@@ -13,10 +13,12 @@ from hash_embedder import HashEmbedder
 from inprocess import drive, run_pass
 from tiering import NS, policy
 
+from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage import health
 from isotherm.storage.models import factory
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres import tier_held
+from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.redis import client as redis_client
 from isotherm.tasks import broker, producers
 
@@ -69,6 +71,28 @@ def test_clock_that_is_far_off_is_a_fault(memory: Storage, monkeypatch: pytest.M
     assert all(-95 < skew < -85 for skew in skews.values())
     found = findings()["clocks"]
     assert (found["well"], "NTP" in found["remedy"], "PostgreSQL -90" in found["text"]) == (False, True, True)
+
+
+def test_records_that_are_set_aside_are_told_by_tenant_with_what_mends_it(memory: Storage) -> None:
+    assert memory
+    assert findings()["set aside"]["well"]
+    for tenant in (None, "acme"):
+        producers.remember(Namespace.of("atlas", "s1", tenant=tenant), "kelp")
+    mine, theirs = (key for (key,) in fetch_all("SELECT key FROM tier_records ORDER BY key"))
+    with connection() as conn:
+        tier_held.hold(conn, {mine: "summary empty"}, tier_held.Patience())
+    found = findings()["set aside"]
+    assert (found["well"], found["text"]) == (False, "1 record of no tenant")
+    assert "isotherm tiers aside --again" in found["remedy"]
+    assert "restore" not in found["remedy"]
+    with connection() as conn:
+        tier_held.free(conn, [mine])
+        tier_held.hold(conn, {theirs: tier_held.DAMAGED_BODY}, tier_held.Patience())
+    found = findings()["set aside"]
+    assert "1 record of tenant acme, the body of 1" in found["text"]
+    assert "isotherm tiers aside --tenant acme" in found["remedy"]
+    assert "isotherm restore ID" in found["remedy"]
+    assert "--again" not in found["remedy"]
 
 
 def test_drift_that_was_found_is_told_with_its_command(memory: Storage) -> None:

@@ -22,6 +22,7 @@ from isotherm.storage.postgres import (
     steps,
     sweep,
     tier_candidates,
+    tier_passes,
     tier_plan,
     tier_recall,
     tier_rows,
@@ -169,11 +170,12 @@ def test_plan_snapshot_reads_indexes(filled: str, namespace: Namespace, policy: 
 
 def test_due_namespaces_are_found_by_their_index(filled: str) -> None:
     with explained(filled) as conn:
-        assert len(tier_plan.due(conn)) == 5
+        assert len(tier_passes.due(conn)) == 5
         conn._conn.execute("SET LOCAL enable_seqscan = off")  # 201 rows are scanned as fast
         conn.plans.clear()
-        tier_plan.due(conn)
-        assert conn.indexes() == {"namespaces_due"}
+        tier_passes.due(conn)
+        assert conn.indexes() >= {"namespaces_due", "operations_passes"}
+        assert conn.scanned() == set()
 
 
 def test_namespaces_are_found_by_their_name(filled: str) -> None:

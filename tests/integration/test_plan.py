@@ -12,7 +12,7 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.plan import Snapshot, State, plan_migration
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Tier
-from isotherm.storage.postgres import namespaces, tier_index, tier_plan, tier_touch
+from isotherm.storage.postgres import namespaces, tier_index, tier_passes, tier_plan, tier_touch
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers
 
@@ -148,7 +148,7 @@ def due_at() -> datetime | None:
 
 def due_now() -> list[int]:
     with connection() as conn:
-        return tier_plan.due(conn)
+        return tier_passes.due(conn)
 
 
 def test_namespace_is_due_once_its_records_are_indexed_and_not_before(memory: Storage) -> None:
@@ -245,8 +245,8 @@ def test_due_namespaces_come_longest_waiting_first(memory: Storage) -> None:
             conn.execute(
                 "UPDATE namespaces SET due_at = now() - %s WHERE id = %s", (timedelta(hours=hours), namespace_id)
             )
-        assert tier_plan.due(conn) == [places[1], places[3], places[0]]
-        assert tier_plan.due(conn, limit=1) == [places[1]]
+        assert tier_passes.due(conn) == [places[1], places[3], places[0]]
+        assert tier_passes.due(conn, limit=1) == [places[1]]
 
 
 def test_accesses_applied_twice_count_once_and_make_a_promotable_namespace_due(memory: Storage) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from inprocess import drive, run_pass
+from model_server import model_server, said
 
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
@@ -14,7 +16,7 @@ from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.messages import ChatMessage, ToolCall, message_record
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.ranking import Touch
-from isotherm.pipeline.tier.records import NewRecord, Tier
+from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.storage.postgres import tier_candidates, tier_recall
 from isotherm.storage.postgres.pool import connection, fetch_all
@@ -229,14 +231,26 @@ def test_tier_x12_total_of_one_returns_the_best_of_any_level(memory: Storage) ->
     assert ids(producers.recall(NS, "kelp", budget=only(total=1))) == ["warm000"]
 
 
-def test_tier_x13_x23_recall_moves_nothing_and_asks_no_model(memory: Storage) -> None:
-    """The original demoted, and even summarized, what it had just found."""
-    assert memory
-    store(["kelp " * 2_000] * 3)
-    drive()
-    before = fetch_all("SELECT xmin::text, ctid::text, * FROM tier_records ORDER BY key")
-    producers.recall(NS, "kelp", budget=only(total=1))
-    assert fetch_all("SELECT xmin::text, ctid::text, * FROM tier_records ORDER BY key") == before
+def test_tier_x13_x23_recall_moves_nothing_and_asks_no_model(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The original demoted, and even summarized, what it had just found in a tier that was over its capacity."""
+    with model_server(said(json.dumps({"summary": "of kelp"}))) as script:
+        for name, value in {"CHAT": "openai", "CHAT_URL": script.url, "CHAT_MODEL": "scripted"}.items():
+            monkeypatch.setenv(f"ISOTHERM_{name}", value)
+        monkeypatch.setenv("ISOTHERM_TIER", '{"warm_capacity": 1}')
+        request.getfixturevalue("memory")
+        store(["kelp " * 2_000] * 3, Tier.WARM)
+        drive()
+        before = fetch_all("SELECT xmin::text, ctid::text, * FROM tier_records ORDER BY key")
+        (item,) = producers.recall(NS, "kelp", budget=only(total=1)).items
+        assert (item.record.tier, item.record.content) == (Tier.WARM, "kelp " * 2_000)
+        assert fetch_all("SELECT xmin::text, ctid::text, * FROM tier_records ORDER BY key") == before
+        assert script.asked == []
+        due = producers.plan(NS).moves
+        assert [(move.target, move.reason) for move in due] == [(Tier.COLD, Reason.CAPACITY)] * 2
+        drive(producers.reconcile(NS).operation_id)
+        assert len(script.asked) == 2, "a pass asks it"
 
 
 def test_tier_x19_the_best_match_is_a_candidate_however_old_it_is(memory: Storage) -> None:

@@ -2,18 +2,23 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from inprocess import drive
+from kombu.exceptions import OperationalError
+from structlog.testing import capture_logs
 
 from isotherm import storage
+from isotherm.pipeline import text
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.records import NewRecord
-from isotherm.storage.postgres import namespaces
-from isotherm.storage.postgres.pool import fetch_all
+from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.records import NewRecord, Tier
+from isotherm.storage.postgres import namespaces, tier_index
+from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.settings import settings
-from isotherm.tasks import produce_records, producers, publish, ticks
+from isotherm.tasks import produce_records, producers, publish, ticks, tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -70,6 +75,58 @@ def test_recall_without_redis_answers_and_says_what_is_missing(away: Storage) ->
     assert (len(answer.items), answer.degraded) == (1, ("touches",))
     assert producers.recall(NS, "kelp", touch=False).degraded == ()
     assert producers.recall(NS, "").degraded == ()
+
+
+def test_tier_t61_a_broker_that_takes_nothing_fails_no_call(away: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass that cannot be queued was a warning of the run; so it is here, and the message waits in the outbox besides."""
+    assert away
+
+    def refused(*_: Any, **__: Any) -> None:
+        raise OperationalError("nobody listens")
+
+    monkeypatch.setattr(publish.app, "send_task", refused)
+    told: list[str] = []
+    for ask in (
+        lambda: producers.remember(NS, "kelp", time=T0),
+        lambda: producers.reconcile(NS, Policy(hot_capacity=0)),
+    ):
+        monkeypatch.setattr(publish._State, "paused_until", 0.0)
+        with capture_logs() as logs:
+            accepted = ask()
+        assert producers.operation(accepted.operation_id).state == "accepted"
+        told += [line["event"] for line in logs if line["log_level"] == "warning"]
+    assert told.count("outbox.publish_postponed") == 2
+    stages = "SELECT payload ->> 'stage' FROM outbox WHERE builder = 'step' ORDER BY id"
+    assert fetch_all(stages) == [("tier.index",), ("tier.plan",)]
+    drive()
+    assert [record.tier for record in producers.list_all(NS).records] == [Tier.WARM]
+
+
+def test_tier_t24_a_mirror_that_fails_fails_no_call_and_is_made_good(
+    away: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Replaced on purpose: through Celery the mirror is a message in the outbox, and the answer is a success."""
+    record = NewRecord("msg-1", "{}", T0, metadata={"searchable": "billing issue"})
+    accepted = producers.remember_records(NS, [record])
+    assert (accepted.new, accepted.written) == (True, 1)
+    ((job,),) = fetch_all("SELECT payload -> 'job' FROM outbox WHERE payload ->> 'stage' = 'tier.index'")
+    write = tier_index.write_terms
+
+    def fails(*_: Any) -> int:
+        raise TransientError("no index")
+
+    monkeypatch.setattr(tier_index, "write_terms", fails)
+    tier.index(job)
+    assert producers.operation(accepted.operation_id).state == "running"
+    assert fetch_all("SELECT term FROM tier_postings") == []
+    assert [item.record.id for item in producers.recall(NS, "billing", touch=False).items] == ["msg-1"]
+    monkeypatch.setattr(tier_index, "write_terms", write)
+    with connection() as conn:
+        conn.execute("UPDATE operation_steps SET not_before = now()")
+    assert drive() == ["tier.index"]
+    assert producers.operation(accepted.operation_id).state == "done"
+    assert sorted(term for (term,) in fetch_all("SELECT term FROM tier_postings")) == text.terms("billing issue")
+    assert away.tier.get(NS, "msg-1").content == "{}"
 
 
 def test_touch_tick_without_redis_is_postponed(away: Storage) -> None:

@@ -24,7 +24,7 @@ from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage.postgres import namespaces, tier_index, tier_move, tier_touch, tier_write
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.settings import settings
-from isotherm.tasks import producers
+from isotherm.tasks import producers, ticks
 
 if TYPE_CHECKING:
     from isotherm.storage.opened import Storage
@@ -135,6 +135,22 @@ def test_other_text_brings_a_cold_record_back_and_removes_its_body(memory: Stora
     assert (row()["tier"], row()["content"], row()["moved_from"]) == (3, "moss", 1)
     assert fetch_all("SELECT count(*) FROM cold_bodies") == [(0,)]
     assert memory.tier.get(NS, "r1").summary is None
+
+
+@pytest.mark.parametrize("content", ["kelp", "kelp " * 2_000], ids=["whole", "body"])
+def test_the_same_text_pinned_brings_a_cold_record_back_by_the_next_tick(memory: Storage, content: str) -> None:
+    producers.remember_records(NS, [record(content=content)])
+    drive()
+    run_pass(NS, COLD)
+    run_pass(NS, COLD)
+    with connection() as conn:
+        conn.execute("UPDATE namespaces SET due_at = NULL")
+    producers.remember_records(NS, [record(content=content, pinned=True)])
+    drive()
+    assert ticks.due() == {"namespaces": 1}
+    drive()
+    assert (row()["tier"], row()["content"]) == (2, content)
+    assert memory.tier.get(NS, "r1").pinned
 
 
 def test_same_text_with_other_metadata_keeps_the_words_and_the_place(memory: Storage) -> None:

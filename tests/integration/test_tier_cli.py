@@ -14,7 +14,8 @@ from tiering import LONG, NS, archive, store
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
-from isotherm.storage.postgres.pool import fetch_all
+from isotherm.storage.postgres import tier_held
+from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers
 from isotherm.tasks.commands import memory as commands
 from isotherm.tasks.commands import tiers as tiers_command
@@ -154,6 +155,37 @@ def test_depth_shows_what_is_due_and_the_oldest_and_a_plan_moves_nothing(monkeyp
     assert isotherm("tiers", "--watch", "--every", "0.2").returncode == 0
     assert looks == [0.2, 0.2, 0.2]
     refused("tiers", "--watch", "--json")
+
+
+def test_what_is_set_aside_is_listed_with_its_reason_and_tried_again_when_asked() -> None:
+    assert "nothing is set aside" in isotherm("tiers", "aside").stdout
+    store(("a", timedelta(hours=1)), ("lost", timedelta(hours=1)), content="kelp")
+    audit = Namespace.of("zoe", None, "audit", run="r1", tenant="acme")
+    producers.remember(audit, "kelp", record_id="b")
+    drive()
+    keys = dict(fetch_all("SELECT id, key FROM tier_records"))
+    with connection() as conn:
+        for reasons in ({keys["a"]: "summary [empty]"}, {keys["a"]: "summary [empty]", keys["b"]: "summary declined"}):
+            tier_held.hold(conn, reasons, tier_held.Patience())
+        tier_held.hold(conn, {keys["lost"]: tier_held.MISSING_BODY}, tier_held.Patience())
+        conn.execute("UPDATE namespaces SET due_at = NULL")
+    first, lost = answer("tiers", "aside")
+    assert (first["scope"], first["agent"], first["session"], first["run"]) == ("session", "atlas", "s1", None)
+    assert (first["id"], first["tier"], first["reason"], first["attempts"]) == ("a", "hot", "summary [empty]", 2)
+    assert datetime.fromisoformat(first["held_until"]) > datetime.now(UTC) + timedelta(minutes=19)
+    assert (lost["id"], lost["held_until"], lost["quarantined"]) == ("lost", None, True)
+    [other] = answer("tiers", "aside", "--tenant", "acme", "--agent", "zoe")
+    assert (other["tenant"], other["scope"], other["run"], other["id"]) == ("acme", "audit", "r1", "b")
+    assert answer("tiers", "aside", "--agent", "zoe") == []
+    words = " ".join(isotherm("tiers", "aside", columns=160).stdout.split())
+    assert "summary [empty]" in words
+    assert "until it is restored" in words
+    assert "--limit" in isotherm("tiers", "aside", "--limit", "1").stdout
+    assert answer("tiers", "aside", "--again") == {"again": 1}
+    assert "0 records" in isotherm("tiers", "aside", "--again", "--agent", "nobody").stdout
+    assert fetch_all("SELECT record_key FROM tier_set_aside WHERE held_until <= now()") == [(keys["a"],)]
+    assert fetch_all("SELECT agent FROM namespaces WHERE due_at <= now()") == [("atlas",)], "nobody else's are touched"
+    assert "no longer" in isotherm("tiers", "aside", columns=160).stdout
 
 
 def test_tables_fit_a_narrow_terminal() -> None:

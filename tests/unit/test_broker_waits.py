@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from celery import Celery
+from celery.backends.redis import RedisBackend
 from kombu.utils import functional
 
-from isotherm.tasks import celery_amqp
+from isotherm.tasks import celery_amqp, celery_redis
 from isotherm.tasks.celery_redis import Connection
 
 
@@ -32,3 +34,10 @@ def test_broker_that_was_away_for_long_is_asked_again_every_few_seconds(
 def test_every_way_to_rabbitmq_waits_for_confirmations(scheme: str) -> None:
     transport = Connection(f"{scheme}://127.0.0.1:1//").get_transport_cls()
     assert transport.Connection.Channel is celery_amqp.Channel
+
+
+def test_other_apps_of_the_process_keep_their_result_backend() -> None:
+    ours, other = (Celery(backend="redis://127.0.0.1:1/0", set_as_current=False) for _ in range(2))
+    celery_redis.use(ours)
+    assert type(ours.backend) is celery_redis.Backend
+    assert type(other.backend) is RedisBackend

@@ -56,7 +56,6 @@ EXCUSED = {
     ("postgres.tier_forget_ledgers", "operations"): _WORK,
     ("postgres.outbox", "operations"): "the relay: messages of all owners, which hold ids only",
     ("postgres.sweep", "operations"): "the sweeper: work of all owners, by age",
-    ("postgres.tier_plan", "namespaces"): _TICK,
     ("tier_stores.folder_index", "namespaces"): "a store's own file, and not this database",
 }
 

@@ -110,10 +110,21 @@ def test_settings_are_read_once_and_do_not_change(monkeypatch: pytest.MonkeyPatc
         first.lease = timedelta(1)  # type: ignore[misc]
 
 
-def test_data_folder_is_absolute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ISOTHERM_DATA_DIR", "~/data")
-    assert module.settings().data_dir.is_absolute()
-    assert "~" not in str(module.settings().data_dir)
+@pytest.mark.parametrize("name", ["data_dir", "blob_dir", "helix_dir"])
+@pytest.mark.parametrize("given", ["~/data", "data"])
+def test_folders_are_absolute(monkeypatch: pytest.MonkeyPatch, name: str, given: str) -> None:
+    monkeypatch.setenv(f"ISOTHERM_{name.upper()}", given)
+    chosen = getattr(module.settings(), name)
+    assert chosen.is_absolute()
+    assert "~" not in str(chosen)
+
+
+@pytest.mark.parametrize("name", ["DATA_DIR", "BLOB_DIR", "HELIX_DIR", "PG_BIN", "REDIS_BIN"])
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_folder_is_not_the_working_directory(monkeypatch: pytest.MonkeyPatch, name: str, blank: str) -> None:
+    monkeypatch.setenv(f"ISOTHERM_{name}", blank)
+    with pytest.raises(RejectedError, match=f"ISOTHERM_{name}"):
+        module.settings()
 
 
 @pytest.mark.parametrize(

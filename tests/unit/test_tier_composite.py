@@ -7,11 +7,12 @@ from managing import COLD, DAY, HOT, LONG, NS, WARM, FailingStore, managed, new,
 
 from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.composite import CompositeStore, LostBody, reachable
+from isotherm.pipeline.tier.bodies import LostBody
+from isotherm.pipeline.tier.composite import CompositeStore
 from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.memory_store import MemoryStore
 from isotherm.pipeline.tier.plan import MigrationReport
-from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.policy import Policy, reachable
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import StoredRecord
 

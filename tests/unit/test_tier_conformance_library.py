@@ -170,6 +170,7 @@ def test_tier_t47_a_store_in_memory_keeps_lists_counts_and_deletes() -> None:
 
 @pytest.mark.parametrize("record_id", ["", " ", "a\nb"])
 def test_tier_t48_an_id_that_cannot_be_one_is_refused(record_id: str) -> None:
+    """Replaced: the original said "not found" of a record that was to be written; the caller is told which part is wrong."""
     with pytest.raises(RejectedError, match="id"):
         MemoryStore().put(NS, row(record_id))
 
@@ -254,6 +255,18 @@ def test_tier_weak_05_equal_bytes_of_two_owners_have_bodies_of_their_own() -> No
     assert held(bodies)[COLD] == 2
     store.delete(NS, "a")
     assert [found and found.content for found in (store.get(NS, "b"), store.get(other, "a"))] == ["the same bytes"] * 2
+
+
+def test_tier_x13_x23_a_recall_from_a_full_tier_summarizes_nothing() -> None:
+    """The original demoted and summarized what it had just found, and its caller got the summary."""
+    stub = Stub("what the vessels carried")
+    rows = [row(f"r{n}", WARM, idle=n * HOUR, content=LONG) for n in range(3)]
+    manager = managed(policy(warm_capacity=1), *rows, summaries=SummarizingColdSummary(summarizer=stub))
+    found = manager.recall(NS, "harbor", touch=TouchMode.NOW).items
+    assert [(item.record.tier, item.record.content) for item in found] == [(WARM, LONG)] * 3
+    assert stub.asked == []
+    assert manager.reconcile(NS).report == MigrationReport(demoted=2)
+    assert len(stub.asked) == 2
 
 
 def test_tier_weak_07_a_recall_demotes_nothing() -> None:

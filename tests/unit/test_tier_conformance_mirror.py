@@ -68,6 +68,9 @@ def test_tier_t23_the_index_gets_the_searchable_text() -> None:
 
 
 def test_tier_t24_an_index_that_failed_is_rebuilt() -> None:
+    """In process it raises as the specification says. Through Celery it is replaced on purpose: the mirror is a message in
+    the outbox and the answer is a success (tests/integration/test_redis_away.py).
+    """
     index = Index()
     index.away = True
     mirrored = DualWriteManager(managed(), index)

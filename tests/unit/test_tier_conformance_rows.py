@@ -20,8 +20,6 @@ EXCUSED = {
     "t53": "a helper that appends by role to a repository that may be missing; a manager always has a store",
     "t55": "memory types of a YAML file; a program builds the store it wants, and what does not fit is refused then (t56, x20)",
     "t59": "presets of a builder; `Settings` is the only form of configuration",
-    "t61": "a run that goes on when its job cannot be queued; a pass is asked for in the transaction of the write, whose "
-    "message waits in the outbox while the broker is away (tests/integration/test_redis_away.py)",
     "t66": "options of a framework with an empty name or a nil value; here they are typed arguments without defaults to forget",
     "t67": "options of a framework used together; there is no framework that wraps a manager",
 }

@@ -13,6 +13,7 @@ from managing import (
     LONG,
     NOW,
     NS,
+    QUIET,
     WARM,
     Clock,
     Recorder,
@@ -64,6 +65,29 @@ def test_the_same_text_again_keeps_tier_and_use_and_another_text_starts_anew() -
     other = manager.remember(NS, new("a", "another text", pinned=True))
     assert (other.tier, other.summary, other.access_count, other.content) == (HOT, None, 7, "another text")
     assert manager.remember(NS, new("a", "another text")).pinned
+
+
+def test_a_pinned_record_that_is_remembered_again_is_never_below_warm() -> None:
+    seen = Recorder()
+    manager = managed(QUIET, row("a", COLD), row("b", COLD, pinned=True), row("c", HOT, pinned=True), observer=seen)
+    assert manager.remember(NS, new("a", "kelp a", pinned=True)).tier is WARM
+    for record_id in ("b", "c"):
+        assert manager.remember(NS, new(record_id, "eelgrass", tier=COLD)).tier is WARM
+    assert [(move.record_id, move.source, move.reason) for move in seen.moves] == [("a", COLD, Reason.PIN)]
+    version = manager.get(NS, "a").version
+    assert manager.remember(NS, new("a", "kelp a", pinned=True)).version == version
+
+
+@pytest.mark.parametrize("tier", [HOT, WARM, COLD])
+def test_another_text_that_is_to_be_cold_has_a_summary_that_is_found(tier: Tier) -> None:
+    index = Summaries()
+    summaries = SummarizingColdSummary(ColdSummarySettings(), indexer=index)
+    manager = managed(QUIET, row("a", tier, summary="old" if tier is COLD else None), summaries=summaries)
+    stored = manager.remember(NS, new("a", LONG, tier=COLD))
+    assert (stored.tier, stored.content, index.held) == (COLD, LONG, {"a": stored.summary})
+    assert stored.summary
+    manager.remember(NS, new("a", "kelp"))
+    assert index.held == {}
 
 
 def test_what_a_caller_holds_is_a_copy() -> None:

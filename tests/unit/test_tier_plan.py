@@ -69,6 +69,7 @@ def snapshot(rows: Iterable[State], rules: Policy, now: datetime = NOW) -> Snaps
         },
         hottest=[row for row in held if should_promote(row, rules, now)],
         evictable=[row for row in aged if row.tier is COLD],
+        sunken=[row for row in held if row.pinned and row.tier is COLD],
     )
 
 
@@ -98,6 +99,7 @@ def test_tier_t10_exactly_the_overflow_is_demoted() -> None:
 
 
 def test_tier_t21_a_demoted_record_is_still_there() -> None:
+    """The plan's half; that both outlive a lost hot side is asserted where there is one to lose (integration)."""
     rows = [state(1, HOT, idle=HOUR), state(2, HOT)]
     after = applied(rows, planned(rows, policy(hot_capacity=1, warm_capacity=10)))
     assert [(row.key, row.tier) for row in after] == [(1, WARM), (2, HOT)]
@@ -181,10 +183,13 @@ def test_tier_x11_nothing_moves_at_exact_limits() -> None:
     assert not planned([state(1, HOT, idle=24 * HOUR)], Policy(hot_capacity=1)).moves
 
 
-def test_tier_x26_a_pinned_cold_record_is_left_alone() -> None:
+def test_tier_x26_pinning_lifts_a_cold_record_to_warm_and_there_it_stays() -> None:
+    """The original left it cold for ever; here pinned means never below warm."""
     rows = [state(1, COLD, idle=365 * DAY, count=9, pinned=True), state(2, COLD), state(3, COLD, idle=HOUR)]
     plan = planned(rows, policy(cold_capacity=1, cold_ttl=30 * DAY))
-    assert {move.key for move in plan.moves} == {2, 3}
+    assert steps(plan) == [(1, WARM, Reason.PIN), (3, None, Reason.CAPACITY)]
+    [lifted] = [row for row in applied(rows, plan) if row.key == 1]
+    assert not planned([lifted], Policy(hot_capacity=0, warm_capacity=0, cold_capacity=0), NOW + 365 * DAY).moves
 
 
 def test_tier_weak_01_eviction_needs_an_explicit_request() -> None:
@@ -312,6 +317,16 @@ def test_batches_hold_one_kind_of_work_each() -> None:
         plan_batches(plan, 0)
 
 
+def test_what_failed_before_goes_apart_in_the_smallest_batches() -> None:
+    plan = MigrationPlan(tuple(Move(key, 1, HOT, WARM, Reason.IDLE) for key in range(300)))
+    batches = plan_batches(plan, 200, apart={3, 7})
+    assert [len(batch.moves) for batch in batches] == [200, 98, 1, 1]
+    assert [move.key for batch in batches[2:] for move in batch.moves] == [3, 7]
+    many = plan_batches(plan, 200, archive_size=8, apart=range(300))
+    assert {len(batch.moves) for batch in many} == {5}, "never more than side by side"
+    assert Counter(move.key for batch in many for move in batch.moves) == Counter(range(300))
+
+
 durations = st.integers(0, 40 * 24).map(lambda hours: hours * HOUR)
 maybe_duration = st.none() | durations
 capacities = st.none() | st.integers(0, 6)
@@ -363,9 +378,11 @@ def test_a_pass_moves_each_record_once_and_one_step(rows: list[State], rules: Po
     for move in plan.moves:
         row = by_key[move.key]
         assert (move.source, move.version) == (row.tier, row.version)
-        assert not row.pinned
+        assert not row.pinned or (move.source, move.target, move.reason) == (COLD, WARM, Reason.PIN)
         assert abs((move.target.rank if move.target else 0) - move.source.rank) == 1
         assert move.target is not None or rules.evicts
+    sunken = {row.key for row in rows if row.pinned and row.tier is COLD}
+    assert plan.truncated or sunken <= {move.key for move in plan.moves}
 
 
 @relaxed
@@ -378,6 +395,7 @@ def test_the_order_of_a_snapshot_does_not_matter(rows: list[State], rules: Polic
         {tier: source.sample(listed, len(listed)) for tier, listed in plain.weakest.items()},
         source.sample(plain.hottest, len(plain.hottest)),
         source.sample(plain.evictable, len(plain.evictable)),
+        source.sample(plain.sunken, len(plain.sunken)),
     )
     assert plan_migration(mixed, rules, NOW) == plan_migration(plain, rules, NOW)
 

@@ -147,10 +147,18 @@ def test_tier_weak_19_none_is_off_and_zero_keeps_nothing() -> None:
 
 
 def test_tier_t06_default_weights() -> None:
+    """Replaced on purpose: weights that are not given are all above 0 and an explicit 0 is off; the original took 0 for
+    the default, so that no part could be switched off.
+    """
     weights = RecallWeights(semantic=None, recency=None, importance=None)
     assert weights == RecallWeights()
     assert (weights.semantic, weights.recency, weights.importance) == (0.5, 0.3, 0.2)
     assert RecallWeights(recency=0).recency == 0
+    assert RecallWeights(semantic=0, recency=0, importance=0).model_dump() == {
+        "semantic": 0,
+        "recency": 0,
+        "importance": 0,
+    }
 
 
 def test_tier_t32_weights_are_not_rescaled() -> None:

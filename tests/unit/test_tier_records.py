@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace, message_id
+from isotherm.pipeline.tier.manager import Manager
+from isotherm.pipeline.tier.memory_store import MemoryStore
 from isotherm.pipeline.tier.messages import ChatMessage, ToolCall, message_of, message_record
 from isotherm.pipeline.tier.records import (
     NewRecord,
@@ -88,11 +90,22 @@ def test_pinned_records_never_start_below_warm() -> None:
 
 
 def test_tier_t42_a_message_becomes_a_record() -> None:
+    """Replaced: the content is the text of the message, where the original kept its JSON there and the text in `searchable`.
+
+    So words, vectors and summaries are of what was said, a cold record that gives its summary still reads as a message
+    (X-14), and the text is not stored twice; role and kind, and what else a message has, are metadata beside it.
+    """
     message = ChatMessage(role="user", content="hello world", time=T0)
     record = message_record(NS, message, 0)
     assert len(record.id) == 32
     assert (record.tier, record.content, record.categories) == (Tier.HOT, "hello world", ("user",))
     assert (record.importance, record.created_at) == (0.7, T0)
+    assert searchable_text(record.content, record.metadata) == "hello world"
+    manager = Manager(MemoryStore(), clock=lambda: T0 + timedelta(days=1))
+    stored = manager.remember(NS, record)
+    assert (stored.created_at, stored.last_access_at) == (T0, T0)
+    assert (stored.tier, stored.namespace.scope) == (Tier.HOT, "session")
+    assert message_of(stored) == message
     assert record.metadata == {"role": "user", "kind": "message"}
     assert message_of(record) == message
 
