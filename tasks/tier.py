@@ -115,7 +115,8 @@ def _move_at_once(step: ClaimedStep, batch: Batch, receipt: dict[str, Any]) -> t
     """The moves and the end of their pass. The namespace is noted as due already, so that a pass that ends here is made up for."""
     with connection() as conn:
         moved, messages = _shift(conn, step, batch.moves)
-        step.settle(conn, {**receipt, **_totals([moved.receipt()]), "unfinished": 0}, is_result=True)
+        named = {"evicted_ids": moved.evicted} if moved.evicted else {}
+        step.settle(conn, {**receipt, **_totals([moved.receipt()]), "unfinished": 0, **named}, is_result=True)
     return moved, messages
 
 
