@@ -105,7 +105,7 @@ def _recall(ground: Arena, size: int, sessions: int, *, quick: bool) -> list[Lin
     return lines
 
 
-def scopes(sessions: int = SESSIONS) -> list[tuple[str, Scope, int]]:
+def scopes(sessions: int) -> list[tuple[str, Scope, int]]:
     """What is asked: its name, its scope, and its space among the floor's postings."""
     if sessions == 1:
         return [("asked by its namespace", Scope(namespace=Namespace.of(_AGENT, "s0")), WHOLE)]

@@ -75,7 +75,7 @@ def recall_vectors(ground: Arena, *, quick: bool) -> list[Line]:
             return [timed(lambda q=q, v=v: one(q, v)) for q, v in queries.items()]  # type: ignore[misc]
 
         lines: list[Line] = []
-        for name, scope, space in scopes():
+        for name, scope, space in scopes(SESSIONS):
             _expect_vectors(ask(opened, scope, next(iter(queries))))
             compared = alternate(
                 lambda space=space: floor(space),  # type: ignore[misc]

@@ -8,7 +8,7 @@ from typing import Any
 
 from isotherm import storage
 from isotherm.pipeline import stages, text
-from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.errors import LostLeaseError, RejectedError, TransientError
 from isotherm.pipeline.events import (
     MigrationPlanned,
     MigrationReported,
@@ -43,6 +43,7 @@ from isotherm.storage.tier import refresh_tails
 from isotherm.tasks import passes
 from isotherm.tasks.canvas import FAN_OUT
 from isotherm.tasks.cold import summarizer_of
+from isotherm.tasks.log import log
 from isotherm.tasks.publish import publish_and_remove
 from isotherm.tasks.stage import claimed, stage_task, tell
 
@@ -94,30 +95,45 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             receipt = _plan_receipt(planned, batches)
             at_once = len(batches) == 1 and _STAGES_OF_KIND[batches[0].kind] == stages.MIGRATE
             messages = [_fan_out(conn, step, batches, planned.held_until)] if batches and not at_once else []
-            if at_once or not batches:
-                _finish_pass(conn, step, policy, moved=len(planned.moves), held_until=planned.held_until)
+            if not batches:
+                _finish_pass(conn, step, policy, moved=0, held_until=planned.held_until)
             if not at_once:
                 step.settle(conn, receipt, is_result=not batches)
-        if at_once:
-            # In a transaction of its own: the one above holds the namespace, which others take after its records.
-            moved, messages = _move_at_once(step, batches[0], receipt)
+        # In a transaction of its own: the one above holds the namespace, which others take after its records.
+        moved, further = _move_at_once(step, policy, batches, receipt, planned) if at_once else (None, [])
+        messages += further
         publish_and_remove(messages)
         if over is not None:
             tell(step, over)
         tell(step, MigrationPlanned(len(planned.moves), len(batches), planned.truncated))
-        if at_once:
+        if moved is not None:
             _tell_moved(step, moved)
             tell(step, MigrationReported(**_totals([moved.receipt()]), unfinished=0))
     return step.receipt
 
 
-def _move_at_once(step: ClaimedStep, batch: Batch, receipt: dict[str, Any]) -> tuple[Moved, list[Message]]:
-    """The moves and the end of their pass. The namespace is noted as due already, so that a pass that ends here is made up for."""
+def _move_at_once(
+    step: ClaimedStep, policy: Policy, batches: list[Batch], receipt: dict[str, Any], planned: MigrationPlan
+) -> tuple[Moved | None, list[Message]]:
+    """The moves and the end of their pass.
+
+    Moves that fail are left to steps, and these tell the record that is to blame from the others.
+    """
+    try:
+        with connection() as conn:
+            moved, messages = _shift(conn, step, batches[0].moves)
+            _finish_pass(conn, step, policy, moved=len(moved.moves), held_until=planned.held_until)
+            step.settle(conn, {**receipt, **_totals([moved.receipt()]), "unfinished": 0}, is_result=True)
+    except (TransientError, LostLeaseError):
+        raise
+    except Exception as error:  # noqa: BLE001 - a step meets it again, and says what it was
+        log.warning("tier.moves_left_to_steps", error=type(error).__name__, operation_id=str(step.operation_id))
+    else:
+        return moved, messages
     with connection() as conn:
-        moved, messages = _shift(conn, step, batch.moves)
-        named = {"evicted_ids": moved.evicted} if moved.evicted else {}
-        step.settle(conn, {**receipt, **_totals([moved.receipt()]), "unfinished": 0, **named}, is_result=True)
-    return moved, messages
+        messages = [_fan_out(conn, step, batches, planned.held_until)]
+        step.settle(conn, receipt)
+    return None, messages
 
 
 def _quota_plan(conn: Connection, step: ClaimedStep, policy: Policy) -> tuple[MigrationPlan, QuotaExceeded]:

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 
     from psycopg.errors import Diagnostic
 
-# The 201 banks and namespaces fill a few pages, which are as well scanned.
-SMALL_TABLES = {"banks", "namespaces", "tier_embedding"}
+# The banks and namespaces fill a few pages, which are as well scanned; so is what a test has none of.
+BIG = {
+    "tier_records", "tier_vectors", "tier_postings", "tier_depth", "tier_moves", "tier_set_aside", "cold_words", "cold_bodies",
+    "cold_blobs", "touch_batches", "operations", "operation_steps", "outbox", "brain_objects", "brain_names", "brain_edges",
+    "interest_points", "interest_evidence",
+}  # fmt: skip
 
 # What runs below a statement, by triggers and foreign keys, is explained too.
 _EXPLAIN = """
@@ -26,10 +30,6 @@ SET auto_explain.log_nested_statements = on; SET auto_explain.log_format = json;
 
 # A prepared statement is planned for its values a few times, then may be planned once for any.
 _MODES = ("force_custom_plan", "force_generic_plan")
-
-
-class _RolledBackError(Exception):
-    pass
 
 
 class Explained:
@@ -49,15 +49,17 @@ class Explained:
         self._listens = True
         for mode in _MODES:
             self._conn.execute(f"SET LOCAL plan_cache_mode = {mode}")
-            try:
-                with self._conn.transaction():
-                    found = self._conn.execute(statement, params, binary=binary)
-                    if mode is not _MODES[-1]:
-                        raise _RolledBackError
-            except _RolledBackError:
-                continue
+            with self._conn.transaction(force_rollback=mode is not _MODES[-1]):
+                found = self._conn.execute(statement, params, binary=binary)
+        self._end()
         self._listens = False
         return found
+
+    def plain(self, statement: str, params: Any = None) -> list[Any]:
+        """What a test asks for itself: run once, and not kept."""
+        rows = self._conn.execute(statement, params).fetchall()
+        self._end()
+        return rows
 
     def nodes(self) -> Iterator[dict[str, Any]]:
         waiting = list(self.plans)
@@ -68,7 +70,7 @@ class Explained:
 
     def scanned(self) -> set[str]:
         """Large tables that would be read without an index, were it only by a part of a plan that had nothing to do."""
-        return {n["Relation Name"] for n in self.nodes() if n["Node Type"] == "Seq Scan"} - SMALL_TABLES
+        return {n["Relation Name"] for n in self.nodes() if n["Node Type"] == "Seq Scan"} & BIG
 
     def indexes(self) -> set[str]:
         """Indexes that were read."""
@@ -78,8 +80,29 @@ class Explained:
         """The most rows that any part of any plan had to look at, those that it dropped included."""
         return max(round(_rows(n) * n["Actual Loops"]) for n in self._run())
 
+    def most_pages(self) -> int:
+        """The most pages that a statement asked for, in memory or not: rows that an index left out itself are seen by these."""
+        return max(plan.get("Shared Hit Blocks", 0) + plan.get("Shared Read Blocks", 0) for plan in self.plans)
+
+    def stays_on(self, *indexes: str, rows: int, pages: int) -> bool:
+        """Whether these indexes were read, no large table without one, and no more than so much of any. Begins anew then."""
+        assert self.scanned() == set(), self.scanned()
+        assert set(indexes) <= self.indexes(), (set(indexes) - self.indexes(), self.indexes())
+        assert self.most_rows() <= rows, self._largest()
+        assert self.most_pages() <= pages, self.most_pages()
+        self.plans.clear()
+        return True
+
+    def _end(self) -> None:
+        """The server is done with a statement, and tells how it ran it, when it is given the next one."""
+        self._conn.execute("SELECT")
+
     def _run(self) -> Iterator[dict[str, Any]]:
         return (node for node in self.nodes() if node.get("Actual Loops"))
+
+    def _largest(self) -> tuple[Any, ...]:
+        node = max(self._run(), key=lambda n: _rows(n) * n["Actual Loops"])
+        return self.most_rows(), node["Node Type"], node.get("Index Name") or node.get("Relation Name")
 
     def _heard(self, notice: Diagnostic) -> None:
         _, _, plan = (notice.message_primary or "").partition("plan:\n")

@@ -42,6 +42,7 @@ from isotherm.pipeline.tier.writing import Writer, existing
 
 _MOVES_KEPT = 10_000
 _ID_BYTES = 8
+_EVERYTHING = RecallBudget(total=MOST_COMPARED)
 
 
 @runtime_checkable
@@ -122,10 +123,7 @@ class Manager:
             return new if known is None else self._kept_up(changes.remembered_again(known, new, now), now)
 
         before, after = self._writer.change(owner, new.id, rule)
-        if before is not None and before.content == after.content:
-            self._note_lift(owner, before, after, Reason.PIN, now)
-        if after.tier is not Tier.COLD and Tier.COLD in {new.tier, after.tier if before is None else before.tier}:
-            self._passing.forget_summary(owner, new.id)
+        self._noted(owner, before, after, new)
         return self._shown(owner, after, now)
 
     def get(self, namespace: Namespace, record_id: str) -> Record:
@@ -289,7 +287,7 @@ class Manager:
         record = self._found(owner, record_id)
         planned = [move for move in self._passing.plan(owner, now).moves if move.id == record.id]
         past = [move for move in self._moves.copy() if move.namespace == owner and move.record_id == record.id]
-        answer = None if query is None else self.recall(owner, query, _everything(), touch=TouchMode.OFF)
+        answer = None if query is None else self.recall(owner, query, _EVERYTHING, touch=TouchMode.OFF)
         return explained(self._shown(owner, record, now), self._policy, past, planned, answer)
 
     def list_all(self, namespace: Namespace) -> Iterator[Record]:
@@ -372,6 +370,15 @@ class Manager:
         if len(pinned) >= self._max_pinned:
             raise RejectedError(f"{len(pinned)} records of this namespace are pinned, which is the limit")
 
+    def _noted(self, owner: Namespace, before: StoredRecord | None, after: StoredRecord, new: StoredRecord) -> None:
+        """Leave in the index of summaries what is stored, whatever was made of the new record; tell of a lift by a pin."""
+        if before is not None and before.content == after.content:
+            self._note_lift(owner, before, after, Reason.PIN, self._now())
+        if after.tier is Tier.COLD and new.summary not in {None, after.summary}:
+            self._index_summary(owner, after)
+        if after.tier is not Tier.COLD and Tier.COLD in {new.tier, after.tier if before is None else before.tier}:
+            self._passing.forget_summary(owner, new.id)
+
     def _note_lift(
         self, owner: Namespace, before: StoredRecord | None, after: StoredRecord, reason: Reason, now: datetime
     ) -> None:
@@ -397,7 +404,3 @@ def _refuse_phantom_moves(store: Store, policy: Policy) -> None:
     missing = sorted(reachable(policy, store.levels) - store.levels)
     if missing:
         raise RejectedError(f"the policy moves records to {missing[0]}, which the store does not keep")
-
-
-def _everything() -> RecallBudget:
-    return RecallBudget(total=MOST_COMPARED)

@@ -24,6 +24,11 @@ Connection = psycopg.Connection[TupleRow]
 # A connection that was used this recently is not asked again whether it lives; the ping costs a round trip.
 _TRUSTED_S = 2.0
 
+# A plan for any values reads a small table whole, and goes on to when the table has grown, until the server has looked at it
+# anew: a minute, in which a hundred thousand records are written, or never with autovacuum off. So plans are made anew, of
+# the statements that are still used, after this long.
+_PLANNED_S = 10.0
+
 # What another try may cure. Other database errors are bugs and keep their type.
 _PASSING = (
     pg.OperationalError,
@@ -55,6 +60,7 @@ class _State:
     pool: ConnectionPool[Connection] | None = None
     guarded = False  # by row-level security
     used: dict[int, float] = {}  # noqa: RUF012 - one per process, as the pool is
+    planned: dict[int, float] = {}  # noqa: RUF012 - the same
     generic: set[int] = set()  # noqa: RUF012 - the same
 
 
@@ -95,6 +101,7 @@ def close_pool() -> None:
         _State.pool.close(timeout=2.0)
         _State.pool = None
         _State.used.clear()
+        _State.planned.clear()
         _State.generic.clear()
 
 
@@ -111,6 +118,7 @@ def is_open() -> bool:
 def _forget_after_fork() -> None:
     _State.pool = None
     _State.used = {}
+    _State.planned = {}
     _State.generic = set()
 
 
@@ -119,6 +127,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 def _configure(conn: Connection) -> None:
     conn.prepare_threshold = 2
+    _State.planned[id(conn)] = time.monotonic()
     _State.generic.discard(id(conn))  # the id may be that of one that was closed
     if conn.execute("SELECT to_regtype('vector') IS NOT NULL").fetchone() == (True,):
         register_vector(conn)
@@ -126,7 +135,12 @@ def _configure(conn: Connection) -> None:
 
 
 def _check(conn: Connection) -> None:
-    if time.monotonic() - _State.used.get(id(conn), 0.0) > _TRUSTED_S:
+    if time.monotonic() - _State.planned.get(id(conn), 0.0) > _PLANNED_S:
+        conn.autocommit = True
+        conn.execute("DISCARD PLANS")  # tells as well whether it lives
+        conn.autocommit = False
+        _State.planned[id(conn)] = time.monotonic()
+    elif time.monotonic() - _State.used.get(id(conn), 0.0) > _TRUSTED_S:
         ConnectionPool.check_connection(conn)
 
 

@@ -100,14 +100,15 @@ _LOCK_BY_ID = f"""
 SELECT r.key FROM {EACH_ID} CROSS JOIN LATERAL (
     SELECT key FROM tier_records AS r WHERE r.namespace_id = %(ns)s AND r.id = g.id LIMIT 1 FOR UPDATE) AS r"""
 
-# Live objects by the bodies that refer to them; of the others there are few.
+# Live objects by the bodies that refer to them; of the others there are few, with an index of their own, which the planner
+# takes where it cannot take that of the namespace.
 _BLOBS = """
 SELECT object_key FROM (
     SELECT o.id, o.object_key FROM cold_bodies AS b JOIN cold_blobs AS o ON o.id = b.blob_id
-    WHERE b.record_key = ANY(%(keys)s) AND o.namespace_id = %(ns)s
+    WHERE b.record_key = ANY(%(keys)s) AND o.namespace_id + 0 = %(ns)s
     UNION
     SELECT id, object_key FROM cold_blobs
-    WHERE state <> 'live' AND record_key = ANY(%(keys)s) AND namespace_id = %(ns)s) AS objects
+    WHERE state <> 'live' AND record_key = ANY(%(keys)s) AND namespace_id + 0 = %(ns)s) AS objects
 ORDER BY id"""
 
 _RECORDS = """

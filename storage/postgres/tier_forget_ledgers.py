@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from isotherm.pipeline.stages import ARCHIVE, INDEX, MIGRATE, PLAN, RESTORE, SUMMARIZE, TIER_EMBED
+from isotherm.pipeline.stages import ARCHIVE, INDEX, MIGRATE, RESTORE, SUMMARIZE, TIER_EMBED
 from isotherm.storage.postgres import outbox
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_write import Patience
 
-_STAGES = (INDEX, TIER_EMBED, PLAN, MIGRATE, RESTORE, SUMMARIZE, ARCHIVE)
+_STAGES = (INDEX, TIER_EMBED, MIGRATE, RESTORE, SUMMARIZE, ARCHIVE)
 
 # Steps name records by row key: in a list of keys, or first in each of a list of moves.
 _NAMED = """(
@@ -35,7 +35,6 @@ SELECT o.id FROM operations AS o WHERE o.id IN (
     WHERE {_OF_SCOPE} AND {_NAMED})
 ORDER BY o.id FOR NO KEY UPDATE"""
 
-# Of a pass that one step made the receipt counts what others name.
 _SCRUB = f"""
 UPDATE operation_steps AS s SET
     input = CASE WHEN s.input ? 'keys' THEN jsonb_set(s.input, '{{keys}}', (
@@ -49,7 +48,7 @@ UPDATE operation_steps AS s SET
         || CASE WHEN s.answer ? 'summaries' THEN jsonb_build_object('summaries', (s.answer -> 'summaries') - %(names)s::text[]) ELSE '{{}}' END
         || CASE WHEN s.answer ? 'refused' THEN jsonb_build_object('refused', (s.answer -> 'refused') - %(names)s::text[]) ELSE '{{}}' END,
     receipt = s.receipt
-        || CASE WHEN jsonb_typeof(s.receipt -> 'set_aside') = 'object' THEN jsonb_build_object('set_aside', (s.receipt -> 'set_aside') - %(names)s::text[]) ELSE '{{}}' END
+        || CASE WHEN s.receipt ? 'set_aside' THEN jsonb_build_object('set_aside', (s.receipt -> 'set_aside') - %(names)s::text[]) ELSE '{{}}' END
         || CASE WHEN s.receipt ? 'evicted_ids'
            THEN jsonb_build_object('evicted_ids', (s.receipt -> 'evicted_ids') - %(ids)s::text[]) ELSE '{{}}' END,
     input_hash = sha256(s.id::text::bytea),
@@ -65,11 +64,6 @@ RETURNING s.id, s.stage, o.id, o.trace_id, before.state = 'running'"""
 _UNKEY = (
     "UPDATE operations SET key_hash = NULL, fingerprint = NULL WHERE id = ANY(%(operations)s) AND key_hash IS NOT NULL"
 )
-
-# The receipt of a pass of one step is the result of its operation.
-_UNNAME = """
-UPDATE operations SET result = result || jsonb_build_object('evicted_ids', (result -> 'evicted_ids') - %(ids)s::text[])
-WHERE id = ANY(%(operations)s) AND result ? 'evicted_ids'"""
 
 _LEFT = f"""
 SELECT count(*) FROM operation_steps AS s JOIN operations AS o ON o.id = s.operation_id WHERE {_OF_SCOPE} AND {_NAMED}"""
@@ -94,7 +88,6 @@ def scrub(
         return 0, []
     rows = conn.execute(_SCRUB, values).fetchall()
     conn.execute(_UNKEY, values)
-    conn.execute(_UNNAME, values)
     messages = [
         outbox.announce(conn, stage, int(step_id), operation_id=operation, trace_id=trace, delay=patience.grace)
         for step_id, stage, operation, trace, was_running in rows

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isotherm.storage.postgres import arrays
 from isotherm.storage.postgres.cold_words import word
 from isotherm.storage.postgres.pool import Connection
 
@@ -101,11 +102,11 @@ def write_terms(conn: Connection, found: Sequence[tuple[Unindexed, Sequence[int]
     Args: found: each record with its words as sorted signed 64-bit numbers.
     """
     values = {
-        "keys": [u.key for u, _ in found],
-        "hashes": [u.content_sha256 for u, _ in found],
-        "given": [u.given for u, _ in found],
-        "pair_keys": [u.key for u, terms in found for _ in terms],
-        "pair_terms": [term for _, terms in found for term in terms],
+        "keys": arrays.bigints([u.key for u, _ in found]),
+        "hashes": arrays.byteas(u.content_sha256 for u, _ in found),
+        "given": arrays.texts(u.given for u, _ in found),
+        "pair_keys": arrays.bigints([u.key for u, terms in found for _ in terms]),
+        "pair_terms": arrays.bigints([term for _, terms in found for term in terms]),
     }
     touched = [int(row[0]) for row in conn.execute(_INDEX, values).fetchall()]
     mark_due(conn, sorted(set(touched)))

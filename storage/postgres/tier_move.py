@@ -11,7 +11,7 @@ from isotherm.pipeline import text
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import Reason, Tier, searchable_text
-from isotherm.storage.postgres import cold_blobs, cold_vectors, tier_held, tier_index
+from isotherm.storage.postgres import arrays, cold_blobs, cold_vectors, tier_held, tier_index
 from isotherm.storage.postgres.cold_blobs import Blob
 from isotherm.storage.postgres.cold_bodies import StoredBody, compressed
 from isotherm.storage.postgres.pool import Connection
@@ -294,7 +294,7 @@ def restore(
         coming[row.key] = content
         words.append(_words(row, content, row.metadata))
     explicit = any(m.reason is Reason.RESTORE for m in moves)
-    values = {"keys": list(coming), "contents": list(coming.values()), "explicit": explicit}
+    values = {"keys": arrays.bigints(list(coming)), "contents": arrays.texts(coming.values()), "explicit": explicit}
     conn.execute(_RESTORE, values)
     outcome.unembedded = cold_vectors.regrow(conn, list(coming), embeds=embeds)
     return _finish(conn, operation_id, outcome, moves, list(coming), words, patience)
@@ -328,10 +328,10 @@ def _finish(
 
 def _write_cold(conn: Connection, going: Mapping[int, str], bodies: Mapping[int, _Body]) -> None:
     values = {
-        "keys": list(going),
-        "summaries": list(going.values()),
-        "body_keys": list(bodies),
-        "bodies": [body.body for body in bodies.values()],
+        "keys": arrays.bigints(list(going)),
+        "summaries": arrays.texts(going.values()),
+        "body_keys": arrays.bigints(list(bodies)),
+        "bodies": arrays.byteas(body.body for body in bodies.values()),
         "blobs": [body.blob_id for body in bodies.values()],
         "raw": [body.raw_bytes for body in bodies.values()],
     }
@@ -344,9 +344,9 @@ def _lock(conn: Connection, moves: Sequence[Move]) -> list[_Locked]:
 
 def _columns(moves: Sequence[Move]) -> dict[str, Any]:
     return {
-        "keys": [m.key for m in moves],
-        "versions": [m.version for m in moves],
-        "sources": [m.source.rank for m in moves],
-        "targets": [m.target.rank if m.target else 0 for m in moves],
-        "reasons": [m.reason.value for m in moves],
+        "keys": arrays.bigints([m.key for m in moves]),
+        "versions": arrays.bigints([m.version for m in moves]),
+        "sources": arrays.smallints([m.source.rank for m in moves]),
+        "targets": arrays.smallints([m.target.rank if m.target else 0 for m in moves]),
+        "reasons": arrays.texts(m.reason.value for m in moves),
     }

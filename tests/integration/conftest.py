@@ -7,6 +7,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from brain_kit import check_brain
+from explaining_rows import LEARNED, RECORDS, WORK, filled_with
 from inprocess import check_database
 from psycopg import sql
 
@@ -66,3 +67,10 @@ def words_only(memory: Storage) -> Iterator[None]:
     yield
     factory._made.forget()
     check_brain()
+
+
+@pytest.fixture(scope="session")
+def filled_rows(endpoints: Endpoints, template: str) -> Iterator[str]:
+    """A database with a namespace of 100,000 records; tests roll back what they write."""
+    with filled_with(endpoints, template, RECORDS, WORK, LEARNED) as dsn:
+        yield dsn

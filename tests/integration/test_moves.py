@@ -246,7 +246,6 @@ def test_a_report_names_the_records_that_left_until_they_are_forgotten(memory: S
     assert fetch_all(named) == [(["a", "b"],)]
     producers.forget(NS, ["a"])
     assert fetch_all(named) == [(["b"],)]
-    assert fetch_all("SELECT result -> 'evicted_ids' FROM operations WHERE result ? 'evicted_ids'") == [(["b"],)]
 
 
 def test_pinned_records_are_neither_planned_nor_evicted(memory: Storage) -> None:

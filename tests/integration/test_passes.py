@@ -159,13 +159,16 @@ def test_tier_t64_a_pass_of_a_tenant_runs_and_a_message_without_a_job_is_refused
     assert memory
     theirs = NS.for_tenant("tenant-a")
     store(("a", timedelta(hours=1)))
-    producers.remember_records(theirs, [NewRecord("a", "kelp", datetime.now(UTC))])
-    accepted = producers.reconcile(theirs, policy(hot_capacity=0))
+    producers.remember_records(theirs, [NewRecord(name, "kelp", datetime.now(UTC)) for name in "ab"])
+    accepted = producers.reconcile(theirs, policy(hot_capacity=0, batch_size=1))
     ran = drive()
     done = producers.operation(accepted.operation_id)
-    assert (done.state, done.result and done.result["demoted"]) == ("done", 1)
+    assert (done.state, done.result and done.result["demoted"]) == ("done", 2)
     assert {"tier.plan", "tier.migrate", "tier.report"} <= set(ran)
-    assert [[r.tier for r in producers.list_all(owner).records] for owner in (theirs, NS)] == [[Tier.WARM], [Tier.HOT]]
+    assert [[r.tier for r in producers.list_all(owner).records] for owner in (theirs, NS)] == [
+        [Tier.WARM] * 2,
+        [Tier.HOT],
+    ]
     with pytest.raises(RejectedError, match="operation_id, step_id, trace_id"):
         tier.plan.run({})
     with capture_logs() as logs:

@@ -86,6 +86,8 @@ def test_another_text_that_is_to_be_cold_has_a_summary_that_is_found(tier: Tier)
     stored = manager.remember(NS, new("a", LONG, tier=COLD))
     assert (stored.tier, stored.content, index.held) == (COLD, LONG, {"a": stored.summary})
     assert stored.summary
+    manager.remember(NS, new("a", LONG, tier=COLD, metadata={"searchable": "the harbor log"}))
+    assert index.held == {"a": stored.summary}, "the same text keeps its summary"
     manager.remember(NS, new("a", "kelp"))
     assert index.held == {}
 
