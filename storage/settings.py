@@ -27,6 +27,8 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.quotas import Quota
 
+_CENTURY = timedelta(days=36_525)
+
 
 def _seconds(value: object) -> object:
     """A plain number in the environment means seconds."""
@@ -41,6 +43,8 @@ def _seconds(value: object) -> object:
 def _positive(value: timedelta) -> timedelta:
     if value <= timedelta(0):
         raise ValueError("must be longer than zero")
+    if value > _CENTURY:  # a moment so far from now may be beyond the calendar
+        raise ValueError("must be at most 36525 days")
     return value
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from isotherm import storage
 from isotherm.pipeline import stages
-from isotherm.pipeline.errors import IsothermError, TransientError, UnavailableError
+from isotherm.pipeline.errors import IsothermError, RejectedError, TransientError, UnavailableError
 from isotherm.pipeline.events import RecordsArchived, SummariesWritten
 from isotherm.pipeline.tier.cold import ModelSummarizer, Summarizer, TruncateSummarizer, summary_of
 from isotherm.pipeline.tier.plan import Move
@@ -95,6 +95,22 @@ def summaries_of(
 
 
 @dataclass(slots=True)
+class _Told:
+    """A summarizer whose refusal is remembered: a key that is not valid reads otherwise than a text that is declined."""
+
+    summarizer: Summarizer
+    why: str | None = None
+
+    def summarize(self, text: str, *, max_chars: int) -> str:
+        """As the summarizer does. Raises: what it raises."""
+        try:
+            return self.summarizer.summarize(text, max_chars=max_chars)
+        except RejectedError as error:
+            self.why = str(error)
+            raise
+
+
+@dataclass(slots=True)
 class _Asking:
     """Asks for one summary after the other.
 
@@ -118,8 +134,9 @@ class _Asking:
         summaries, refused = self.answer["summaries"], self.answer["refused"]
         if name in summaries or name in refused:
             return False
+        told = _Told(self.summarizer)
         try:
-            summary, fault = summary_of(self.summarizer, source, self.max_chars, or_truncated=self.or_truncated)
+            summary, fault = summary_of(told, source, self.max_chars, or_truncated=self.or_truncated)
         except UnavailableError:
             raise
         except TransientError as error:
@@ -134,7 +151,7 @@ class _Asking:
         if summary is not None:
             summaries[name] = summary
         if fault is not None:
-            refused[name] = fault.value
+            refused[name] = fault.value if told.why is None else f"{fault.value}: {told.why}"
         return True
 
     def _is_given_up(self, name: str, error: TransientError) -> bool:

@@ -93,7 +93,7 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             apart = tier_held.known(conn, [move.key for move in planned.moves])
             batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size(), apart=apart)
             receipt = _plan_receipt(planned, batches)
-            at_once = len(batches) == 1 and _STAGES_OF_KIND[batches[0].kind] == stages.MIGRATE
+            at_once = _goes_at_once(step, batches)
             messages = [_fan_out(conn, step, batches, planned.held_until)] if batches and not at_once else []
             if not batches:
                 _finish_pass(conn, step, policy, moved=0, held_until=planned.held_until)
@@ -110,6 +110,15 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             _tell_moved(step, moved)
             tell(step, MigrationReported(**_totals([moved.receipt()]), unfinished=0))
     return step.receipt
+
+
+def _goes_at_once(step: ClaimedStep, batches: list[Batch]) -> bool:
+    """Whether a plan is made together with its moves.
+
+    Not what leaves for good, whose ids stand in the receipt of a step; and only the first time, since moves that ended their
+    runner would end that of every plan.
+    """
+    return step.attempts == 1 and [batch.kind for batch in batches] == [BatchKind.LIFT_AND_LOWER]
 
 
 def _move_at_once(

@@ -19,7 +19,7 @@ accesses every exchange raises what the upper tier is worth, and passes come to 
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import islice
 
@@ -265,9 +265,15 @@ class _Planner:
             return True
         held = self._now - state.moved_at < cooldown
         if held:
-            until = self._now + (cooldown - (self._now - state.moved_at))
-            self.held_until = until if self.held_until is None else min(self.held_until, until)
+            self._hold(cooldown - (self._now - state.moved_at))
         return not held
+
+    def _hold(self, left: timedelta) -> None:
+        try:
+            until = self._now + left
+        except OverflowError:
+            return  # beyond the calendar: never
+        self.held_until = until if self.held_until is None else min(self.held_until, until)
 
     def _has_room(self, tier: Tier) -> bool:
         capacity = self._policy.capacity(tier)

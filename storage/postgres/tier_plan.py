@@ -21,6 +21,8 @@ COLUMNS = """r.key, r.id, r.tier, r.version, r.pinned, r.heat_log, r.value_log, 
 _NOT_MOVING = "r.key NOT IN (SELECT key FROM moving)"
 _FREE = f"{tier_held.IS_FREE.format(now='%(now)s')} AND {_NOT_MOVING}"
 _AGAIN = Patience().base
+# Durations reach 2.7 million years, the database's calendar a tenth of that.
+_CALENDARS = 20
 # Spare victims beyond the overflow, for exchanges and for records that are cooling down.
 _SPARE = 50
 
@@ -110,7 +112,7 @@ UPDATE namespaces SET due_at = CASE WHEN due_at <= now() THEN due_at ELSE (
         SELECT %(held_until)s::timestamptz
         UNION ALL
         SELECT now() + {tier_held.WAIT.format(times=0)} WHERE EXISTS (SELECT FROM moving)
-    ) AS moments) END
+    ) AS moments WHERE moment < '9999-12-31') END
 WHERE id = %(namespace)s"""
 
 # Asked again and again by who watches: no record is counted, and of those that are not pinned the oldest comes first.
@@ -186,9 +188,9 @@ def finish_pass(
         conn.execute(_DUE_NOW, (namespace_id,))
         return
     values = {
-        "hot_ttl": policy.hot_ttl,
-        "warm_age": policy.warm_age,
-        "cold_ttl": policy.cold_ttl,
+        "hot_ttl": _within_reach(policy.hot_ttl),
+        "warm_age": _within_reach(policy.warm_age),
+        "cold_ttl": _within_reach(policy.cold_ttl),
         "held_until": held_until,
         "base": again,
         "cap": again,
@@ -229,6 +231,11 @@ def _before(now: datetime, age: timedelta | None) -> datetime | None:
         return None if age is None else now - age
     except OverflowError:
         return None  # older than the calendar: nothing is
+
+
+def _within_reach(age: timedelta | None) -> timedelta | None:
+    """An age that the calendar has room for beside any moment that a record may have; nothing grows older than others."""
+    return age if age is not None and age < timedelta.max / _CALENDARS else None
 
 
 def _heat(needed: int | None, now: datetime) -> float | None:

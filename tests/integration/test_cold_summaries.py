@@ -126,7 +126,8 @@ def test_tier_weak_02_nonsense_is_refused_and_its_record_waits_warm(chat: Chat, 
     assert tiers() == {"r0000": Tier.COLD, "r0001": Tier.WARM}
     (aside,) = producers.set_aside(None)
     assert (aside.id, aside.attempts, aside.quarantined) == ("r0001", 1, False)
-    assert aside.reason in {"summary empty", "summary repeated", "summary declined"}
+    declined = "summary declined: cold_summary: the answer of scripted stayed invalid (answer)"
+    assert aside.reason in {"summary empty", "summary repeated", declined}
     assert memory.tier.original(NS, "r0001") == texts["r0001"]
     chat.say = None
     assert run_pass(NS, TO_COLD)["demoted"] == 0, "it is left alone for a time"

@@ -154,15 +154,15 @@ def is_due() -> bool:
 @pytest.mark.parametrize("steps", [0, 1, 2])
 def test_namespace_of_a_pass_that_is_cancelled_stays_in_the_sweep(memory: Storage, steps: int) -> None:
     assert memory
-    store(("old", 48 * HOUR))
-    operation_id = producers.reconcile(NS, policy(hot_ttl=HOUR)).operation_id
+    store(("old", 48 * HOUR), ("older", 49 * HOUR))
+    operation_id = producers.reconcile(NS, policy(hot_ttl=HOUR, batch_size=1)).operation_id
     for _ in range(steps):
         run_next(operation_id)
     producers.cancel(operation_id)
     assert is_due()
     assert ticks.due() == {"namespaces": 1}
     drive()
-    assert tiers()["old"] is not Tier.HOT
+    assert Tier.HOT not in tiers().values()
 
 
 def test_namespace_of_a_pass_that_never_ends_is_looked_at_again(memory: Storage) -> None:
@@ -208,9 +208,9 @@ def test_plan_that_ends_its_runner_is_not_asked_for_again_while_it_is_tried(memo
 
 def test_dead_report_leaves_its_namespace_in_the_sweep(memory: Storage) -> None:
     assert memory
-    store(("old", 48 * HOUR), ("next", 0 * HOUR))
-    operation_id = plan_only(hot_ttl=HOUR)
-    run_next(operation_id)
+    store(("old", 48 * HOUR), ("older", 49 * HOUR), ("next", 0 * HOUR))
+    operation_id = plan_only(hot_ttl=HOUR, batch_size=1)
+    assert [run_next(operation_id) for _ in range(2)] == ["tier.migrate"] * 2
     with connection() as conn:
         conn.execute(
             "UPDATE operation_steps SET state = 'dead', finished_at = now() WHERE stage = 'tier.report' AND state = 'pending'"
@@ -223,13 +223,13 @@ def test_dead_report_leaves_its_namespace_in_the_sweep(memory: Storage) -> None:
 
 def test_move_that_the_cool_down_holds_is_due_when_it_ends_though_the_others_came_to_nothing(memory: Storage) -> None:
     assert memory
-    store(("a", 2 * HOUR), ("held", HOUR))
+    store(("a", 2 * HOUR), ("b", 2 * HOUR), ("held", HOUR))
     with connection() as conn:
         conn.execute(
             "UPDATE tier_records SET moved_at = now() - interval '10 minutes', moved_from = 2 WHERE id = 'held'"
         )
-    operation_id = plan_only(hot_capacity=0, cooldown=HOUR)
-    producers.forget(NS, ["a"])
+    operation_id = plan_only(hot_capacity=0, cooldown=HOUR, batch_size=1)
+    producers.forget(NS, ["a", "b"])
     with connection() as conn:
         conn.execute("UPDATE namespaces SET due_at = NULL")
     drive(operation_id)

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from inprocess import drive, run_pass
+from tiering import archive
+from tiering import policy as limited
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.plan import Snapshot, State, plan_migration
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Tier
-from isotherm.storage.postgres import namespaces, tier_index, tier_passes, tier_plan, tier_touch
+from isotherm.storage.postgres import namespaces, tier_held, tier_index, tier_passes, tier_plan, tier_touch
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers
 
@@ -186,6 +188,40 @@ def test_pass_without_ages_leaves_the_namespace_not_due(memory: Storage) -> None
     drive()
     run_pass(NS, Policy.single_level())
     assert due_at() is None
+
+
+@pytest.mark.parametrize("days", [3_000_000, 40_000_000, 999_999_999])
+@pytest.mark.parametrize("of", ["hot_ttl", "demote_idle", "cold_ttl", "cooldown"])
+def test_age_beyond_the_calendar_is_never_reached_and_stops_no_pass(memory: Storage, of: str, days: int) -> None:
+    assert memory
+    old = datetime.now(UTC) - timedelta(days=300)
+    producers.remember_records(NS, [NewRecord(f"r{rank}", "kelp", old, tier=Tier.WARM) for rank in (1, 2, 3)])
+    drive()
+    archive("r1")
+    with connection() as conn:
+        conn.execute("UPDATE tier_records SET tier = 3, moved_at = now(), moved_from = 2 WHERE id = 'r3'")
+    wanted = limited(hot_capacity=0 if of == "cooldown" else None, **{of: timedelta(days=days)})
+    assert run_pass(NS, wanted)["demoted"] == 0
+    assert due_at() is None
+    with connection() as conn:
+        conn.execute("UPDATE tier_records SET last_access_at = '9999-06-01'")
+    assert run_pass(NS, wanted)["demoted"] == 0
+    assert due_at() is None
+    assert producers.explain(NS, "r3").record.tier is Tier.HOT
+
+
+def test_longest_time_aside_is_within_the_calendar(memory: Storage) -> None:
+    assert memory
+    producers.remember(NS, "kelp")
+    ((key,),) = fetch_all("SELECT key FROM tier_records")
+    century = timedelta(days=36_525)
+    with connection() as conn:
+        for _ in range(2):
+            tier_held.hold(conn, {key: "summary empty"}, tier_held.Patience(century, century))
+            conn.execute("UPDATE tier_set_aside SET attempts = 40")
+    (one,) = producers.set_aside(None)
+    assert one.held_until is not None
+    assert one.held_until > datetime.now(UTC) + timedelta(days=30_000)
 
 
 def test_pass_that_moved_something_is_followed_by_another(memory: Storage) -> None:

@@ -17,6 +17,7 @@ from isotherm.pipeline.tier.cold import Summary
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage.models import factory
+from isotherm.storage.models.http import StatusRejectedError
 from isotherm.storage.postgres import sweep, tier_move, tier_passes, tier_plan
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.postgres.tier_held import SetAside
@@ -106,6 +107,14 @@ def test_text_that_the_code_fails_at_is_set_aside_alone(memory: Storage, model: 
     model.poison = None
     over()
     assert run_pass(NS, TO_COLD)["demoted"] == 1
+
+
+def test_refusal_of_the_server_is_told_with_the_record(memory: Storage, model: Model) -> None:
+    assert memory
+    store("a", POISON, size=6_000)
+    model.poison = StatusRejectedError("chat/completions", 401)
+    assert run_pass(NS, TO_COLD)["set_aside"] == 1
+    assert aside().reason == "summary declined: chat/completions: the model server answered 401"
 
 
 def test_text_that_ends_every_runner_takes_no_answer_of_another_with_it(memory: Storage, model: Model) -> None:
@@ -306,6 +315,29 @@ def _let_the_wait_be_over() -> int:
             if tier_passes.due(conn):
                 return minutes
     raise AssertionError("it never is")
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), RejectedError("refused")])
+def test_record_that_stops_a_plan_that_moves_at_once_is_alone_in_the_end(
+    memory: Storage, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    assert memory
+    store("a", POISON, "b", "c", tier=Tier.HOT)
+    limits = policy(hot_capacity=0)
+    ((key,),) = fetch_all("SELECT key FROM tier_records WHERE id = 'poison'")
+    with monkeypatch.context() as patched:
+        patched.setattr(tier_move, "shift", _fails_at(key, tier_move.shift, error))
+        for _ in range(2):
+            operation_id = producers.reconcile(NS, limits).operation_id
+            for _ in range(20):
+                over()
+                if not producers.operation(operation_id).final:
+                    run_next(operation_id)
+            assert producers.operation(operation_id).state == "partial"
+            over()
+    assert tiers() == {"a": Tier.WARM, "b": Tier.WARM, "c": Tier.WARM, POISON: Tier.HOT}
+    assert (aside().id, aside().attempts) == (POISON, 2)
+    assert run_pass(NS, limits)["demoted"] == 1
 
 
 def test_record_that_changed_before_its_pass_gave_up_is_not_set_aside(memory: Storage, model: Model) -> None:

@@ -49,6 +49,7 @@ def test_durations_are_seconds_or_iso(monkeypatch: pytest.MonkeyPatch, given: st
         ("ISOTHERM_LEASE", "inf"),
         ("ISOTHERM_LEASE", "1e400"),
         ("ISOTHERM_LEASE", "soon"),
+        ("ISOTHERM_RETRY_FOR", "P200000000D"),
         ("ISOTHERM_POOL_SIZE", "hunter2"),
         ("ISOTHERM_POOL_SIZE", "0"),
         ("ISOTHERM_REDIS_PREFIX", "a:{b}"),
