@@ -319,11 +319,12 @@ class MessagesRelayed(Event):
 
 @dataclass(frozen=True, slots=True)
 class RowsPurged(Event):
-    """Steps and operations past their time were deleted."""
+    """Steps and operations past their time were deleted, and files of lines that were refused."""
 
     name: ClassVar[str] = "operations.rows_purged"
     steps: int
     operations: int
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,7 +128,7 @@ def parse_document(data: bytes, *, limit: int = LINE_LIMIT) -> Iterator[Transcri
         try:
             yield _message(number, _joined(header, message), occurrences, limit)
         except RejectedError as error:
-            yield BadLine(number, str(error), _dump(message))
+            yield BadLine(number, str(error), _dump(_with_names(header, message)))
 
 
 def _line(number: int, body: bytes, occurrences: _Occurrences, limit: int) -> TranscriptLine | BadLine:
@@ -155,6 +155,13 @@ def _messages(sessions: list[Any]) -> Iterator[tuple[object, object]]:
             yield from ((session, message) for message in messages)
         else:
             yield None, session
+
+
+def _with_names(header: object, message: object) -> object:
+    """A message that was refused, with the names of its session, so that it can be told whose it is."""
+    if not isinstance(header, dict) or not isinstance(message, dict):
+        return message
+    return {**message, **{key: header[key] for key in ("session", "agent", "tenant") if key in header}}
 
 
 def _joined(header: object, message: object) -> dict[str, Any]:

@@ -113,6 +113,9 @@ class Settings(BaseSettings):
     )
     keep_steps: Duration = Field(timedelta(days=7), description="How long steps stay after their operation ended")
     keep_operations: Duration = Field(timedelta(days=30), description="How long ended operations and their keys stay")
+    keep_refused: Duration = Field(
+        timedelta(days=30), description="How long lines that ingest and import refused stay in data_dir"
+    )
     task_time_limit: Duration = Field(timedelta(minutes=10), description="Hard limit of one task")
     soft_shutdown: Duration = Field(timedelta(seconds=10), description="What a stopping worker lets its tasks finish")
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
 
 from isotherm import storage
 from isotherm.pipeline import stages
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.tier.plan import MigrationPlan, plan_migration
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.pipeline.tier.quotas import Quota
-from isotherm.storage.postgres import operations, outbox, steps, tier_plan
+from isotherm.pipeline.tier.quotas import Amount, Quota, excess, plan_quota
+from isotherm.storage.postgres import operations, outbox, quotas, steps, tier_passes, tier_plan
 from isotherm.storage.postgres.operations import NewOperation
 from isotherm.storage.postgres.pool import Connection, connection, moment
 from isotherm.storage.postgres.steps import NewStep
@@ -22,6 +23,8 @@ from isotherm.tasks.publish import publish_after_commit
 
 KIND = "tier.reconcile"
 QUOTA_KIND = "tier.quota"
+
+_LOOKS = 3  # a pass that waited may begin between two looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +36,41 @@ class Requested:
 
 
 def request(namespace_id: int, policy: Policy | None = None) -> Requested:
-    """Ask for a pass over a namespace; a pass that waits already will do.
+    """Ask for a pass over a namespace; a pass that waits already will do, and goes by the policy that is given here.
 
-    Args: policy: None means the one of the settings.
+    Args: policy: None means the one of the settings, and for a pass that waits the one that it has.
+    Raises: TransientError when a pass waits under another policy that somebody gave.
     """
     chosen = policy or storage.open().settings.tier
-    new = NewOperation(uuid7(), KIND, uuid4(), namespace_id=namespace_id)
-    plan = NewStep(stages.PLAN, {"namespace_id": namespace_id, "policy": chosen.model_dump(mode="json")})
-    return start(new, plan)
+    asked = {} if policy is None else {"asked": True}
+    plan = NewStep(stages.PLAN, {"namespace_id": namespace_id, "policy": chosen.model_dump(mode="json"), **asked})
+    for _ in range(_LOOKS):
+        found = start(NewOperation(uuid7(), KIND, uuid4(), namespace_id=namespace_id), plan)
+        if found.new or policy is None:
+            return found
+        with connection() as conn:
+            if tier_passes.adopt(conn, found.operation_id, plan.input):
+                return found
+    raise TransientError("passes of this namespace begin as fast as they are asked for")
 
 
 def planned(conn: Connection, namespace_id: int, policy: Policy) -> MigrationPlan:
     """What a pass over a namespace would move now, from one snapshot; moves nothing."""
     now = moment(conn)
     return plan_migration(tier_plan.snapshot(conn, namespace_id, policy, now), policy, now)
+
+
+def planned_for_quota(
+    conn: Connection, tenant: str | None, quota: Quota, policy: Policy
+) -> tuple[MigrationPlan, Amount]:
+    """What a pass over a tenant would move now for its quota, and what the tenant has beyond that; moves nothing."""
+    now = moment(conn)
+    usage = quotas.usage(conn, tenant)
+    weakest = quotas.weakest(conn, tenant, most=policy.max_moves, cold=policy.evicts, now=now)
+    found = plan_quota(usage, weakest, quota, policy, now)
+    moving = tier_passes.moving(conn, [move.key for move in found.moves])
+    left = tuple(move for move in found.moves if move.key not in moving)
+    return replace(found, moves=left), excess(usage, quota, cold=policy.evicts)
 
 
 def request_quota(tenant: str | None, quota: Quota) -> Requested:

@@ -20,6 +20,7 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.erasure import ErasureScope
 from isotherm.storage import forget as forgetting
+from isotherm.storage import refused_lines
 from isotherm.storage.forget import Receipt, Rewritten
 from isotherm.storage.postgres import forget_objects as erased_objects
 from isotherm.storage.postgres import (
@@ -154,6 +155,7 @@ def _forget_records(namespace: Namespace, ids: list[str], key: str | None) -> Ac
     scope = ErasureScope.of_records(namespace, tuple(ids))
     place = namespaces.find(namespace, again=True)
     new = _operation(scope, key)
+    refused = refused_lines.forget(refused_lines.folder_of(opened.settings), scope)
 
     def write(conn: Connection) -> tuple[tuple[UUID, bool, int], list[Message]]:
         known, fresh = operations.create(conn, new)
@@ -162,6 +164,7 @@ def _forget_records(namespace: Namespace, ids: list[str], key: str | None) -> Ac
         counts, messages = ({}, []) if place is None else _erase(conn, new, place, scope)
         if place is None:
             tier_forget.begin(conn, new.id, scope, [], [])
+        _count_refused(conn, new, refused)
         return (new.id, True, counts.get("records", 0)), [*messages, _begin(conn, new)]
 
     tails = [] if place is None else [place.namespace_id]
@@ -213,12 +216,14 @@ def _forget_single(
 def _forget_scope(scope: ErasureScope, key: str | None) -> Accepted:
     opened = storage.open()
     new = _operation(scope, key)
+    refused = refused_lines.forget(refused_lines.folder_of(opened.settings), scope)
 
     def write(conn: Connection) -> tuple[tuple[UUID, bool, int], list[Message]]:
         known, fresh = operations.create(conn, new)
         if not fresh:
             return (known.id, False, 0), []
         found = tier_forget.take_names(conn, new.id, scope)
+        _count_refused(conn, new, refused)
         return (new.id, True, len(found)), [_begin(conn, new)]
 
     with connection() as conn:
@@ -227,6 +232,12 @@ def _forget_scope(scope: ErasureScope, key: str | None) -> Accepted:
     namespaces.forget_places()
     publish_after_commit(messages)
     return Accepted(operation_id, new=is_new, written=found)
+
+
+def _count_refused(conn: Connection, new: NewOperation, lines: int) -> None:
+    erasure = tier_forget.get(conn, new.id) if lines else None
+    if erasure is not None:
+        tier_forget.count(conn, erasure, {"refused_lines": lines})
 
 
 def _operation(scope: ErasureScope, key: str | None) -> NewOperation:

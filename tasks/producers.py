@@ -22,6 +22,7 @@ from isotherm.pipeline.tier.budget import RecallBudget
 from isotherm.pipeline.tier.packing import Packed
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.quotas import quota_of
 from isotherm.pipeline.tier.ranking import Touch
 from isotherm.pipeline.tier.records import Reason, Tier
 from isotherm.pipeline.tier.weights import RecallWeights
@@ -114,6 +115,7 @@ __all__ = [
     "operation",
     "pin",
     "plan",
+    "plan_for_quota",
     "put",
     "put_many",
     "read",
@@ -206,9 +208,10 @@ def _scope(scope: Namespace | Bank, sessions: Sequence[str] | None) -> Scope:
 
 @of_owner
 def reconcile(namespace: Namespace, policy: Policy | None = None) -> Accepted:
-    """Ask for a migration pass over a namespace; one that waits already will do.
+    """Ask for a migration pass over a namespace; one that waits already will do, and goes by the policy that is given here.
 
-    Args: policy: None means the one of the settings.
+    Args: policy: None means the one of the settings, and for a pass that waits the one that it has.
+    Raises: TransientError when a pass waits under another policy that somebody gave, or PostgreSQL cannot be reached.
     """
     storage.open()
     wanted = passes.request(namespaces.resolve(namespace).namespace_id, policy)
@@ -227,6 +230,21 @@ def plan(namespace: Namespace, policy: Policy | None = None) -> MigrationPlan:
         return MigrationPlan()
     with connection() as conn:
         return passes.planned(conn, place.namespace_id, chosen)
+
+
+@over_all
+def plan_for_quota(tenant: str | None) -> MigrationPlan:
+    """What a pass over a tenant would move now for its quota; nothing where it has none or keeps it. Moves nothing.
+
+    Raises: RejectedError for a blank name; TransientError when PostgreSQL cannot be reached.
+    """
+    check_names(tenant=tenant)
+    chosen = storage.open().settings
+    quota = quota_of(chosen.quotas, tenant)
+    if quota is None:
+        return MigrationPlan()
+    with connection() as conn:
+        return passes.planned_for_quota(conn, tenant, quota, chosen.tier)[0]
 
 
 @over_all

@@ -23,7 +23,7 @@ from isotherm.pipeline.events import (
 )
 from isotherm.pipeline.payloads import TailRefresh
 from isotherm.pipeline.tier.quotas import is_over, quota_of
-from isotherm.storage import cold
+from isotherm.storage import cold, refused_lines
 from isotherm.storage.postgres import cold_blobs, outbox, sweep, tier_list, tier_passes, tier_touch
 from isotherm.storage.postgres import quotas as quota_rows
 from isotherm.storage.postgres.pool import connection
@@ -165,7 +165,7 @@ def due() -> dict[str, Any]:
 
 @tick(stages.PURGE)
 def purge() -> dict[str, Any]:
-    """Delete steps and operations whose time is over."""
+    """Delete steps and operations whose time is over, and files of lines that were refused here."""
     chosen = storage.open().settings
     steps = operations = 0
     for _ in range(_BATCHES):
@@ -174,9 +174,10 @@ def purge() -> dict[str, Any]:
         steps, operations = steps + gone[0], operations + gone[1]
         if not any(gone):
             break
-    if steps or operations:
-        emit(RowsPurged(steps, operations))
-    return {"steps": steps, "operations": operations}
+    files = refused_lines.purge(refused_lines.folder_of(chosen), chosen.keep_refused)
+    if steps or operations or files:
+        emit(RowsPurged(steps, operations, files))
+    return {"steps": steps, "operations": operations, "files": files}
 
 
 @tick(stages.REFRESH)

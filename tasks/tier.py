@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,23 +21,21 @@ from isotherm.pipeline.payloads import FanOut, StepRef
 from isotherm.pipeline.tier.cold import ModelSummarizer
 from isotherm.pipeline.tier.plan import Batch, BatchKind, MigrationPlan, Move, plan_batches
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.pipeline.tier.quotas import Quota, excess, plan_quota
+from isotherm.pipeline.tier.quotas import Quota
 from isotherm.storage import cold
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import (
     operations,
     outbox,
-    quotas,
     steps,
     tier_held,
     tier_index,
     tier_move,
-    tier_passes,
     tier_plan,
 )
 from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.outbox import Message
-from isotherm.storage.postgres.pool import Connection, connection, moment
+from isotherm.storage.postgres.pool import Connection, connection
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.storage.postgres.tier_held import Patience
 from isotherm.storage.postgres.tier_move import Moved
@@ -149,13 +146,8 @@ def _move_at_once(
 
 
 def _quota_plan(conn: Connection, step: ClaimedStep, policy: Policy) -> tuple[MigrationPlan, QuotaExceeded]:
-    tenant, quota, now = step.input["tenant"], Quota.parse(step.input["quota"]), moment(conn)
-    usage = quotas.usage(conn, tenant)
-    weakest = quotas.weakest(conn, tenant, most=policy.max_moves, cold=policy.evicts, now=now)
-    planned = plan_quota(usage, weakest, quota, policy, now)
-    moving = tier_passes.moving(conn, [move.key for move in planned.moves])
-    planned = replace(planned, moves=tuple(move for move in planned.moves if move.key not in moving))
-    over = excess(usage, quota, cold=policy.evicts)
+    tenant = step.input["tenant"]
+    planned, over = passes.planned_for_quota(conn, tenant, Quota.parse(step.input["quota"]), policy)
     return planned, QuotaExceeded(tenant, over.records, over.bytes, len(planned.moves))
 
 

@@ -15,7 +15,7 @@ OUTSIDE = (
     "backups and exports",
     "archived write-ahead logs",
     "log files",
-    "lines that ingest set aside",
+    "lines that were refused on other machines, or name nobody, until their age",
     "words in the memory of running processes until they end",
     "model providers",
 )

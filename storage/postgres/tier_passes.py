@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 from uuid import UUID
 
+from psycopg.types.json import Jsonb
+
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.stages import SUMMARIZE
-from isotherm.storage.postgres import tier_held
+from isotherm.storage.postgres import steps, tier_held
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_held import Patience
 
@@ -39,6 +43,14 @@ WHERE o.state <> 'done' AND o.id <> %(operation)s AND s.stage = %(stage)s AND s.
   AND s.answer -> 'summaries' ?| %(names)s
 ORDER BY s.id"""
 
+# A pass that waits was asked for by a tick, or under a policy of its caller's.
+_ADOPT = """
+UPDATE operation_steps SET input = %(input)s, input_hash = %(hash)s
+WHERE operation_id = %(operation)s AND stage = 'tier.plan' AND state = 'pending'
+  AND (NOT input ? 'asked' OR input -> 'policy' = %(input)s::jsonb -> 'policy')"""
+_WAITS = """
+SELECT 1 FROM operation_steps WHERE operation_id = %s AND stage = 'tier.plan' AND state = 'pending'"""
+
 # Counted are the failures since the last pass that did not fail as a whole. One that is still to be planned will do.
 _DUE = f"""
 SELECT n.id FROM namespaces AS n CROSS JOIN LATERAL (
@@ -55,6 +67,22 @@ WHERE n.due_at <= now() AND NOT EXISTS (
       AND s.stage = 'tier.plan' AND s.state IN ('pending', 'running')
 ) AND (f.times = 0 OR f.last + {tier_held.WAIT.format(times="f.times - 1")} <= now())
 ORDER BY n.due_at LIMIT %(limit)s"""
+
+
+def adopt(conn: Connection, operation_id: UUID, plan: dict[str, Any]) -> bool:
+    """Have a pass that waits go by the policy of another caller; False when it has begun meanwhile.
+
+    Args: plan: the input of its first step, which says that the policy was asked for.
+    Raises: TransientError when it waits under another policy that somebody asked for.
+    """
+    values = {"operation": operation_id, "input": Jsonb(plan), "hash": steps.input_hash(plan)}
+    if conn.execute(_ADOPT, values).rowcount:
+        return True
+    if conn.execute(_WAITS, (operation_id,)).fetchone():
+        raise TransientError(
+            f"a pass under another policy waits, operation {operation_id}: ask again once it has begun"
+        )
+    return False
 
 
 def due(conn: Connection, limit: int = 100, patience: Patience = Patience()) -> list[int]:  # noqa: B008 - frozen

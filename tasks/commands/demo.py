@@ -68,7 +68,7 @@ def demo(
         chosen = settings()
         _start(chosen, workers, flower=flower)
         storage.open(chosen)
-        _ingest(chosen)
+        _ingest()
         _reconcile(chosen)
         _ask()
         _restore_one()
@@ -101,13 +101,13 @@ def _start(chosen: Settings, workers: int, *, flower: bool) -> None:
     servers.show_processes(chosen)
 
 
-def _ingest(chosen: Settings) -> None:
+def _ingest() -> None:
     _headline("2  Conversations are remembered and read")
     sample = resources.files("isotherm.tasks.samples") / "conversations.jsonl"
     with ExitStack() as stack:
         file = stack.enter_context(resources.as_file(sample))
         progress = stack.enter_context(ingest.progress())
-        done = ingest.ingest_file(Path(file), chosen.data_dir / "set-aside", progress)
+        done = ingest.ingest_file(Path(file), progress)
         left = ingest.wait_for_operations(done.operations, progress)
     ingest.tell(done, left)
     if left:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from isotherm import storage
 from isotherm.pipeline import stages
 from isotherm.pipeline.errors import RejectedError, TransientError
-from isotherm.storage import erasure_check, health, servers
+from isotherm.storage import erasure_check, health, refused_lines, servers
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import operations, outbox, tier_held
 from isotherm.storage.postgres.pool import connection
@@ -32,6 +32,7 @@ from isotherm.tasks.commands.output import (
     out,
     print_json,
     ready,
+    size,
     span,
     table,
 )
@@ -45,6 +46,8 @@ _STUCK_S = 600.0
 _SKEW_S = 5.0
 # Graphs are compared every quarter of an hour; much later means that beat or the graph's worker is away.
 _DRIFT_LATE = 4
+# Files are removed by a tick of a worker on their machine, or by the next ingest.
+_PURGE_LATE_S = 2 * 86_400.0
 _ROLES = frozenset({TENANT, SYSTEM})
 _NEEDED = ("btree_gin", "pg_trgm", "vector")
 
@@ -102,6 +105,7 @@ def examine(chosen: Settings, *, deep: bool = False) -> list[Finding]:
     if not faults:
         findings.append(Finding("servers", well=True, text="PostgreSQL and Redis answer, fit and are migrated"))
     findings += _processes(chosen)
+    findings += _refused(chosen)
     try:
         findings += _row_security(chosen)
         servers.probe(chosen)
@@ -128,6 +132,18 @@ def _processes(chosen: Settings) -> Iterator[Finding]:
             yield Finding(p.name, well=True, text=f"running, pid {p.pid}")
         elif p.name != "flower":
             yield Finding(p.name, False, f"was started here and has ended; log: {p.log}", "isotherm up starts it again")
+
+
+def _refused(chosen: Settings) -> Iterator[Finding]:
+    """Texts that came in and were refused are kept as they came, so nobody should have to find them by chance."""
+    folder = refused_lines.folder_of(chosen)
+    kept = refused_lines.status(folder)
+    if not kept.files:
+        return
+    late = kept.oldest_s > chosen.keep_refused.total_seconds() + _PURGE_LATE_S
+    text = f"{counted(kept.files, 'file')} of {size(kept.bytes)} in {folder}, the oldest from {span(kept.oldest_s)} ago"
+    remedy = "no worker removes them: start beat and one with --queues maintenance here, or remove them" if late else ""
+    yield Finding("refused lines", not late, text, remedy)
 
 
 def _database() -> Iterator[Finding]:

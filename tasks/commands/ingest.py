@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from isotherm.pipeline import stages, transcript
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.transcript import BadLine, TranscriptLine
+from isotherm.storage import refused_lines
 from isotherm.storage.models import factory
 from isotherm.storage.postgres import operations
 from isotherm.storage.postgres.pool import connection
@@ -94,9 +94,9 @@ def ingest(
     with errors_as_sentences():
         chosen = ready()
         storage.open(chosen)
-        folder = chosen.data_dir / "set-aside"
+        refused_lines.purge(refused_lines.folder_of(chosen), chosen.keep_refused)
         with progress() as bars:
-            done = ingest_file(file, folder, bars, agent=agent, tenant=tenant, interests=interests)
+            done = ingest_file(file, bars, agent=agent, tenant=tenant, interests=interests)
             left = wait_for_operations(done.operations, bars) if wait else 0
         tell(done, left, as_json=as_json)
         if done.bad:
@@ -105,7 +105,6 @@ def ingest(
 
 def ingest_file(
     file: Path,
-    folder: Path,
     progress: Progress,
     *,
     agent: str | None = None,
@@ -114,8 +113,7 @@ def ingest_file(
 ) -> Ingested:
     """Store the messages of a file.
 
-    Args: folder: where refused lines are kept; agent, tenant: for messages that name none; interests: whether each session
-        is read for what its user cares about.
+    Args: agent, tenant: for messages that name none; interests: whether each session is read for what its user cares about.
     Raises: RejectedError for a document that is too large; TransientError when PostgreSQL goes away: what was accepted
     until then is stored, and running the same again continues.
     """
@@ -125,7 +123,7 @@ def ingest_file(
         bar = progress.add_task("reading", total=file.stat().st_size or 1, unit="B")
         for line in _parsed(source):
             if isinstance(line, BadLine):
-                set_aside(done, folder, file, line)
+                set_aside(done, file, line, agent=agent, tenant=tenant)
                 continue
             done.read += 1
             if held.add(_named(line, agent, tenant)):
@@ -215,15 +213,15 @@ def _parsed(source: BinaryIO) -> Iterator[TranscriptLine | BadLine]:
     return transcript.parse_document(data)
 
 
-def set_aside(done: SetAside, folder: Path, file: Path, line: BadLine) -> None:
-    """Keep a line that was refused, and its reason, in a file of the folder."""
-    if done.set_aside is None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        done.set_aside = folder / f"{file.stem}-{time.strftime('%Y%m%dT%H%M%S')}.jsonl"
+def set_aside(
+    done: SetAside, file: Path, line: BadLine, *, agent: str | None = None, tenant: str | None = None
+) -> None:
+    """Keep a line of a file that was refused, and its reason. Args: agent, tenant: for lines that name none."""
+    chosen = settings()
+    name = done.set_aside.stem if done.set_aside else f"{file.stem}-{time.strftime('%Y%m%dT%H%M%S')}"
     done.bad.append((line.number, line.reason))
-    with done.set_aside.open("a", encoding="utf-8", errors="surrogateescape") as kept:
-        raw = factory.redactor(settings()).redact(line.raw)
-        kept.write(json.dumps({"line": line.number, "reason": line.reason, "raw": raw}) + "\n")
+    redacted = replace(line, raw=factory.redactor(chosen).redact(line.raw))
+    done.set_aside = refused_lines.keep(refused_lines.folder_of(chosen), name, redacted, agent=agent, tenant=tenant)
 
 
 def wait_for_operations(ids: list[UUID], progress: Progress) -> int:

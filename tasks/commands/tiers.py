@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from time import sleep
 from typing import Annotated, Any
@@ -17,7 +18,7 @@ from rich.text import Text
 from isotherm import storage
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.plan import Move
+from isotherm.pipeline.tier.plan import MigrationPlan, Move
 from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.postgres import namespaces, tier_plan, tier_recall
 from isotherm.storage.postgres.namespaces import Scope
@@ -26,7 +27,18 @@ from isotherm.storage.postgres.reach import reaching, system
 from isotherm.tasks import producers
 from isotherm.tasks.commands.aside import aside
 from isotherm.tasks.commands.memory import TIER_COLORS, Agent, Run, ScopeName, Session, Tenant, tier_name, wanted
-from isotherm.tasks.commands.output import JsonFlag, age, errors_as_sentences, out, print_json, ready, size, span, table
+from isotherm.tasks.commands.output import (
+    JsonFlag,
+    age,
+    counted,
+    errors_as_sentences,
+    out,
+    print_json,
+    ready,
+    size,
+    span,
+    table,
+)
 
 app = typer.Typer(invoke_without_command=True)
 app.command("aside")(aside)
@@ -165,42 +177,67 @@ def plan(
     """Show what the next pass over all that an agent remembers, or over one namespace, would move. Nothing is moved."""
     with errors_as_sentences():
         storage.open(ready())
-        found = [(namespace, *_planned(namespace)) for namespace in wanted(agent, session, scope, run, tenant)]
+        over = producers.plan_for_quota(tenant)
+        found = [_planned(namespace, over) for namespace in wanted(agent, session, scope, run, tenant)]
         if as_json:
-            print_json([_plan_json(*each) for each in found])
+            print_json([_plan_json(each) for each in found])
         else:
-            _show_plan([(namespace, move, ids[move.key]) for namespace, moves, ids in found for move in moves])
+            _show_plan(found)
 
 
-def _planned(namespace: Namespace) -> tuple[list[Move], dict[int, str]]:
-    """The moves of a pass, of records that are still there, and the ids of these."""
-    moves = producers.plan(namespace).moves
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What passes would move in a namespace, each record with its id."""
+
+    namespace: Namespace
+    moves: list[tuple[Move, str]]
+    truncated: bool
+    held_until: datetime | None
+
+
+def _planned(namespace: Namespace, over: MigrationPlan) -> _Planned:
+    """The moves of a pass over a namespace, then those of it that only the quota of its tenant asks for.
+
+    Args: over: the plan for that quota. Records that are gone meanwhile are left out.
+    """
+    own = producers.plan(namespace)
+    keys = {move.key for move in own.moves}
+    moves = [*own.moves, *(move for move in over.moves if move.key not in keys)]
     with reaching(namespace), connection() as conn:
         records = tier_recall.records(conn, [m.key for m in moves], Scope(namespace=namespace), datetime.now(UTC))
-    ids = {key: record.id for key, record in records.items()}
-    return [move for move in moves if move.key in ids], ids
+    there = [(move, records[move.key].id) for move in moves if move.key in records]
+    return _Planned(namespace, there, own.truncated or over.truncated, own.held_until)
 
 
 def _target(move: Move) -> str:
     return "evicted" if move.target is None else move.target.value
 
 
-def _plan_json(namespace: Namespace, moves: list[Move], ids: dict[int, str]) -> dict[str, Any]:
+def _plan_json(found: _Planned) -> dict[str, Any]:
     return {
-        "agent": namespace.agent,
-        "session": namespace.session,
-        "scope": namespace.scope,
-        "run": namespace.run,
+        "agent": found.namespace.agent,
+        "session": found.namespace.session,
+        "scope": found.namespace.scope,
+        "run": found.namespace.run,
+        "truncated": found.truncated,
+        "held_until": found.held_until,
         "moves": [
-            {"id": ids[m.key], "from": m.source.value, "to": _target(m), "reason": m.reason.value} for m in moves
+            {"id": record_id, "from": m.source.value, "to": _target(m), "reason": m.reason.value}
+            for m, record_id in found.moves
         ],
     }
 
 
-def _show_plan(found: list[tuple[Namespace, Move, str]]) -> None:
-    if not found:
-        out.print("nothing is due")
-        return
+def _show_plan(planned: list[_Planned]) -> None:
+    found = [(each.namespace, *move) for each in planned for move in each.moves]
+    _show_moves(found) if found else out.print("nothing is due")
+    if more := sum(each.truncated for each in planned):
+        out.print(f"in {counted(more, 'namespace')} more is due than one pass moves: the next ones do the rest")
+    if held := [each.held_until for each in planned if each.held_until is not None]:
+        out.print(f"a cool-down holds some back, the first until {min(held):%Y-%m-%d %H:%M} UTC")
+
+
+def _show_moves(found: list[tuple[Namespace, Move, str]]) -> None:
     rows = [
         (
             escape(record_id),

@@ -17,6 +17,7 @@ from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
 from isotherm.pipeline.tier.portable import PortableRecord, read_line
 from isotherm.pipeline.transcript import BadLine
+from isotherm.storage import refused_lines
 from isotherm.tasks import producers
 from isotherm.tasks.commands import import_texts
 from isotherm.tasks.commands.ingest import TakenIn, progress, set_aside, taken_json, tell_bad, wait_for_operations
@@ -145,11 +146,12 @@ def _import_records(file: Path, *, wait: bool, as_json: bool) -> None:
             raise RejectedError("records come from one file, as `export` wrote it")
         chosen = ready()
         storage.open(chosen)
+        refused_lines.purge(refused_lines.folder_of(chosen), chosen.keep_refused)
         done = TakenIn()
         with progress() as bars:
             bar = bars.add_task("importing", total=file.stat().st_size or 1, unit="B")
             with file.open("rb") as source:
-                for batch in _batches(done, chosen.data_dir / "set-aside", file, source):
+                for batch in _batches(done, file, source):
                     accepted = producers.import_records(batch)
                     done.written += accepted.written
                     done.operations.append(accepted.operation_id)
@@ -160,7 +162,7 @@ def _import_records(file: Path, *, wait: bool, as_json: bool) -> None:
             raise SystemExit(int(Exit.REFUSED))
 
 
-def _batches(done: TakenIn, folder: Path, file: Path, source: BinaryIO) -> Iterator[list[PortableRecord]]:
+def _batches(done: TakenIn, file: Path, source: BinaryIO) -> Iterator[list[PortableRecord]]:
     """Records of one bank at a time, as they follow each other in the file."""
     batch: list[PortableRecord] = []
     held = 0
@@ -171,7 +173,7 @@ def _batches(done: TakenIn, folder: Path, file: Path, source: BinaryIO) -> Itera
             record = _parsed(line)
         except RejectedError as error:
             raw = line[:_EXCERPT] if len(line) > _LINE_LIMIT else line
-            set_aside(done, folder, file, BadLine(number, str(error), raw.decode("utf-8", "replace").rstrip("\r\n")))
+            set_aside(done, file, BadLine(number, str(error), raw.decode("utf-8", "replace").rstrip("\r\n")))
             continue
         done.read += 1
         if batch and (len(batch) >= _BATCH or held > _BATCH_BYTES or batch[0].namespace.bank != record.namespace.bank):

@@ -110,6 +110,7 @@ class TierCalls(Program):
         self.insist(lambda: producers.list_all(self.session, limit=50))
         self.insist(lambda: producers.plan(self.session))
         self.insist(lambda: producers.set_aside(None, self.agent))
+        self.insist(lambda: producers.plan_for_quota(None))
         if self.session not in self.insist(lambda: producers.list_namespaces(None, self.agent)):
             self.wrong.append(f"the session of caller {self.number} is not listed")
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from commanding import answer, isotherm
 
 from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.pool import fetch_all
+from isotherm.storage.settings import settings
+from isotherm.tasks import ticks
+from isotherm.tasks.commands import doctor
 
 LINES = [
     {"session": "s1", "role": "user", "content": f"note {n} about kelp forests", "time": f"2026-08-03T10:{n:02}:00Z"}
@@ -87,6 +91,28 @@ def test_bad_lines_are_named_and_set_aside_and_the_rest_goes_in(sample: Path) ->
     assert kept[0]["raw"].startswith("{not json")
     # Repaired and ingested again, only the missing messages are new.
     assert fetch_all("SELECT count(*), count(DISTINCT id) FROM tier_records") == [(12, 12)]
+
+
+@pytest.mark.usefixtures("opened")
+def test_a_refused_line_is_forgotten_with_its_session_shown_by_the_doctor_and_gone_at_its_age(sample: Path) -> None:
+    bad = [json.dumps({"session": s, "role": "user", "content": "refused", "time": "yesterday"}) for s in ("s1", "s2")]
+    sample.write_text("\n".join(bad))
+    kept = Path(
+        json.loads(isotherm("ingest", str(sample), "--agent", "atlas", "--no-wait", "--json").stdout)["set_aside"]
+    )
+    told = json.loads(isotherm("doctor", "--json").stdout)["findings"]
+    assert [(f["well"], f["text"].split(" of ")[0]) for f in told if f["subject"] == "refused lines"] == [
+        (True, "1 file")
+    ]
+    done = isotherm("forget", "--agent", "atlas", "--session", "s1", "--yes", "--no-wait", "--json")
+    assert json.loads(done.stdout)["counts"]["refused_lines"] == 1
+    assert [json.loads(json.loads(line)["raw"])["session"] for line in kept.read_text().splitlines()] == ["s2"]
+    old = time.time() - 40 * 86_400
+    os.utime(kept, (old, old))
+    [late] = [f for f in doctor._refused(settings()) if not f.well]
+    assert "--queues maintenance" in late.remedy
+    assert ticks.purge()["files"] == 1
+    assert not list(doctor._refused(settings()))
 
 
 @pytest.mark.usefixtures("opened")

@@ -9,7 +9,7 @@ from inprocess import check_database, drive, run_pass
 from structlog.testing import capture_logs
 from tiering import LONG, NS, OPERATION, accessed, aged, archive, counted, moves_of, policy, store, tiers
 
-from isotherm.pipeline.errors import RejectedError
+from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.budget import RecallBudget
@@ -49,6 +49,22 @@ def test_moves_are_logged_with_their_reason_and_operation(memory: Storage) -> No
         ("ttl", 3, 2, "ttl"),
     ]
     assert fetch_all("SELECT sum(1) FROM tier_moves WHERE namespace_id <> 1") == [(None,)]
+
+
+def test_a_policy_that_is_given_is_that_of_the_pass_that_waits_already(memory: Storage) -> None:
+    assert memory
+    store(*[(f"r{n}", timedelta(hours=n)) for n in range(4)])
+    waiting = producers.reconcile(NS)
+    mine = producers.reconcile(NS, policy(hot_capacity=1))
+    assert (mine.operation_id, waiting.new, mine.new) == (waiting.operation_id, True, False)
+    assert producers.reconcile(NS).operation_id == waiting.operation_id, "who gives none joins, and changes nothing"
+    assert producers.reconcile(NS, policy(hot_capacity=1)).operation_id == waiting.operation_id
+    with pytest.raises(TransientError, match=str(waiting.operation_id)):
+        producers.reconcile(NS, policy(hot_capacity=2))
+    drive()
+    assert list(tiers().values()).count(Tier.HOT) == 1
+    assert producers.reconcile(NS, policy(hot_capacity=2)).new, "the pass before it has ended"
+    drive()
 
 
 def test_passes_come_to_an_end_and_then_capacities_hold(memory: Storage) -> None:

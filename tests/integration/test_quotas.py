@@ -5,12 +5,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from commanding import answer, isotherm
 from inprocess import drive
 
 from isotherm.pipeline.events import Event, QuotaExceeded
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import NewRecord, Tier
-from isotherm.storage.postgres.pool import fetch_all
+from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import observe, producers, ticks
 
 if TYPE_CHECKING:
@@ -47,6 +48,36 @@ def quotas(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> S
     monkeypatch.setenv("ISOTHERM_QUOTA_TICK", "0.001")
     memory: Storage = request.getfixturevalue("memory")
     return memory
+
+
+def test_a_plan_shows_what_a_quota_will_move_and_how_much_is_left_for_later(quotas: Storage) -> None:
+    assert quotas
+    fill("acme", "s1", "s2", count=5)
+    fill("small", "s1", count=3)
+    plans = answer("tiers", "plan", "--agent", "atlas", "--tenant", "acme")
+    moves = [(p["session"], m["id"], m["reason"]) for p in plans for m in p["moves"]]
+    assert moves == [("s1", "r4", "quota"), ("s1", "r3", "quota"), ("s2", "r4", "quota"), ("s2", "r3", "quota")]
+    [one] = answer("tiers", "plan", "--agent", "atlas", "--tenant", "acme", "--session", "s2")
+    assert [m["id"] for m in one["moves"]] == ["r4", "r3"]
+    assert (one["truncated"], one["held_until"]) == (False, None)
+    assert answer("tiers", "plan", "--agent", "atlas", "--tenant", "small")[0]["moves"] == []
+    assert held("acme") == {3: 10}
+
+
+@pytest.mark.parametrize("quotas", [{"hot_capacity": 2, "max_moves": 3, "cooldown": "P1D"}], indirect=True)
+def test_a_plan_says_what_one_pass_leaves_and_what_a_cool_down_holds(quotas: Storage) -> None:
+    assert quotas
+    fill("small", "s1")
+    [first] = answer("tiers", "plan", "--agent", "atlas", "--tenant", "small")
+    assert (len(first["moves"]), first["truncated"]) == (3, True)
+    assert (
+        "more is due than one pass moves" in isotherm("tiers", "plan", "--agent", "atlas", "--tenant", "small").stdout
+    )
+    with connection() as conn:
+        conn.execute("UPDATE tier_records SET moved_at = now(), moved_from = 2")
+    [second] = answer("tiers", "plan", "--agent", "atlas", "--tenant", "small")
+    assert second["held_until"] is not None
+    assert "a cool-down holds some back" in isotherm("tiers", "plan", "--agent", "atlas", "--tenant", "small").stdout
 
 
 def test_tenant_over_its_quota_goes_colder_least_valuable_first_and_loses_nothing(quotas: Storage) -> None:
