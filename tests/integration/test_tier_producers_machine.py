@@ -108,6 +108,10 @@ class ProducersMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        for (key,) in fetch_all(
+            "SELECT object_key FROM cold_blobs"
+        ):  # or no erasure under this name would come to an end
+            self.memory.blobs.delete(key)
         with system(), connection() as conn:
             conn.execute(_EMPTY)
         self.client.flushall()
