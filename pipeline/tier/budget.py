@@ -8,7 +8,7 @@ from isotherm.pipeline.tier.model import FrozenModel
 from isotherm.pipeline.tier.records import Tier
 
 DEFAULT_TOTAL = 20
-Share = Annotated[int, Field(ge=0)]
+Share = Annotated[int, Field(ge=0, strict=True)]
 _LEVELS = tuple(Tier)
 # What gives way first when the shares exceed the total.
 _YIELDING = (Tier.COLD, Tier.WARM, Tier.HOT)

@@ -52,12 +52,14 @@ def remembered_again(known: StoredRecord, new: StoredRecord, now: datetime) -> S
     told = replace(
         told,
         content=new.content,
-        summary=None if told.pinned else new.summary,
         last_access_at=max(known.last_access_at, new.last_access_at),
         value_log=max(values, default=None),
     )
     target = Tier.WARM if told.pinned and new.tier is Tier.COLD else new.tier
-    return moved(told, target, now, summary=told.summary) if target is not known.tier else told
+    summary = new.summary if target is Tier.COLD else None
+    if target is known.tier:
+        return replace(told, summary=summary)
+    return moved(told, target, now, Reason.RESTORE, summary=summary)
 
 
 def kept_up(record: StoredRecord, now: datetime) -> StoredRecord:
@@ -81,7 +83,7 @@ def edited(record: StoredRecord, edit: RecordEdit, now: datetime) -> StoredRecor
 
 
 def moved(
-    record: StoredRecord, target: Tier, now: datetime, reason: Reason | None = None, *, summary: str | None = None
+    record: StoredRecord, target: Tier, now: datetime, reason: Reason, *, summary: str | None = None
 ) -> StoredRecord:
     """A record in another tier. Its text is unchanged; a summary stands beside it only in cold.
 

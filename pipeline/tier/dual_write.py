@@ -6,6 +6,7 @@ What the index missed is remembered and made good by the next write, pass or `ca
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -107,7 +108,9 @@ class DualWriteManager:
 
     def catch_up(self) -> int:
         """Tell the index of what it missed; returns how many records it still misses."""
-        for namespace, record_id in sorted(self._behind, key=lambda late: (late[0].key, late[1])):
+        with self._lock:
+            late = sorted(self._behind, key=lambda one: (one[0].key, one[1]))
+        for namespace, record_id in late:
             if not self._sync(namespace, record_id):
                 break
         return self.lag
@@ -119,19 +122,34 @@ class DualWriteManager:
         """
         if self._index is None:
             return RebuildReport()
-        known = dict(self._index.fingerprints(namespace))
-        added = updated = 0
-        for record in self.inner.list_all(namespace):
-            mirrored, fingerprint = mirror_of(record), known.pop(record.id, None)
-            if fingerprint == mirrored.fingerprint:
-                continue
-            self._index.remember(namespace, mirrored)
-            added, updated = added + (fingerprint is None), updated + (fingerprint is not None)
-        for record_id in sorted(known):
-            self._index.forget(namespace, record_id)
+        # Before anything is compared: what a writer adds from now on is behind afterwards too.
         with self._lock:
-            self._behind = {late for late in self._behind if late[0] != namespace}
-        return RebuildReport(added, updated, len(known))
+            late = {one for one in self._behind if one[0] == namespace}
+            self._behind -= late
+        try:
+            return self._rebuilt(self._index, namespace)
+        except BaseException:
+            with self._lock:
+                self._behind |= late
+            raise
+
+    def _rebuilt(self, index: CognitiveIndex, namespace: Namespace) -> RebuildReport:
+        known = dict(index.fingerprints(namespace))
+        found: Counter[str] = Counter()
+        for record in self.inner.list_all(namespace):
+            fingerprint = known.pop(record.id, None)
+            if fingerprint != mirror_of(record).fingerprint:
+                # Read again: a writer may have changed it since its page was read.
+                is_there = self._renew(index, namespace, record.id)
+                found["updated" if fingerprint else "added"] += is_there
+                found["removed"] += not is_there and fingerprint is not None
+        for record_id in sorted(known):
+            found["removed"] += not self._renew(index, namespace, record_id)
+        return RebuildReport(found["added"], found["updated"], found["removed"])
+
+    def _renew(self, index: CognitiveIndex, namespace: Namespace, record_id: str) -> bool:
+        with self._stripes.of(namespace, record_id):
+            return self._bring(index, namespace, record_id)
 
     def _sync_all(self, namespace: Namespace, ids: Sequence[str]) -> None:
         failed = [record_id for record_id in ids if not self._sync(namespace, record_id)]
@@ -143,25 +161,27 @@ class DualWriteManager:
         """Bring one entry of the index to what the store has now; False when it could not be told."""
         if self._index is None:
             return True
-        try:
-            # Two writers of one record: the index must end with what the later one stored.
-            with self._stripes.of(namespace, record_id):
+        # Two writers of one record: the index must end with what the later one stored, and so must what is noted of it.
+        with self._stripes.of(namespace, record_id):
+            try:
                 self._bring(self._index, namespace, record_id)
-        except Exception:  # noqa: BLE001 - the record is stored, whatever befell its mirror
+            except Exception:  # noqa: BLE001 - the record is stored, whatever befell its mirror
+                with self._lock:
+                    self._behind.add((namespace, record_id))
+                return False
             with self._lock:
-                self._behind.add((namespace, record_id))
-            return False
-        with self._lock:
-            self._behind.discard((namespace, record_id))
-        return True
+                self._behind.discard((namespace, record_id))
+            return True
 
-    def _bring(self, index: CognitiveIndex, namespace: Namespace, record_id: str) -> None:
+    def _bring(self, index: CognitiveIndex, namespace: Namespace, record_id: str) -> bool:
+        """Bring an entry to what the store has; False when that is nothing."""
         try:
             record = self.inner.get(namespace, record_id)
         except NotFoundError:
             index.forget(namespace, record_id)
-            return
+            return False
         index.remember(namespace, mirror_of(record))
+        return True
 
 
 def mirror_of(record: Record) -> CognitiveRecord:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier import heat, portable
 from isotherm.pipeline.tier.outline import outlines
@@ -69,6 +70,19 @@ def read_line(line: str) -> tuple[Namespace, StoredRecord]:
         summary=read.summary,
     )
     return read.namespace, record.cleaned()
+
+
+def read_lines(lines: Iterable[str]) -> Iterator[tuple[Namespace, StoredRecord]]:
+    """The records of lines and whose they are, as they are asked for; blank ones are left out.
+
+    Raises: RejectedError naming the line that is no record.
+    """
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield read_line(line)
+            except RejectedError as error:
+                raise RejectedError(f"line {number}: {error}") from None
 
 
 def exported(store: Store, namespace: Namespace) -> Iterator[str]:

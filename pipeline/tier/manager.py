@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
@@ -25,8 +24,9 @@ from isotherm.pipeline.tier.edits import RecordEdit
 from isotherm.pipeline.tier.explaining import Explanation, explained
 from isotherm.pipeline.tier.finding import MOST_COMPARED
 from isotherm.pipeline.tier.held import SetAside
-from isotherm.pipeline.tier.lines import exported, read_line
-from isotherm.pipeline.tier.observers import MigrationObserver, RecordMove, chain_observers, tell
+from isotherm.pipeline.tier.lines import exported, read_lines
+from isotherm.pipeline.tier.moves import Moves
+from isotherm.pipeline.tier.observers import MigrationObserver
 from isotherm.pipeline.tier.outline import Outline, outlines, records
 from isotherm.pipeline.tier.passing import Passing, PassReport
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
@@ -37,12 +37,11 @@ from isotherm.pipeline.tier.records import CONTENT_MAX_BYTES, NewRecord, Reason,
 from isotherm.pipeline.tier.store import Store, StoredRecord, checked, checked_id
 from isotherm.pipeline.tier.summaries import ColdSummaryBackend, NoopColdSummary
 from isotherm.pipeline.tier.touching import TouchMode
+from isotherm.pipeline.tier.turns import Turns
 from isotherm.pipeline.tier.weights import RecallWeights
 from isotherm.pipeline.tier.writing import Writer, existing
 
-_MOVES_KEPT = 10_000
 _ID_BYTES = 8
-_EVERYTHING = RecallBudget(total=MOST_COMPARED)
 
 
 @runtime_checkable
@@ -91,16 +90,15 @@ class Manager:
         self._policy = policy or Policy()
         _refuse_phantom_moves(store, self._policy)
         self._weights = weights or RecallWeights()
-        self._observer = chain_observers(observer)
         self._summaries = summaries or NoopColdSummary()
         self._writer = Writer(store)
         self._recalling = Recalling(store, self._writer, self._summaries, lexical)
         self._clock = clock
         self._max_pinned = max_pinned
-        self._passing = Passing(store, self._policy, self._summaries, self._writer, self._tell)
-        self._running: set[Namespace] = set()
-        self._lock = threading.Lock()
-        self._moves: deque[RecordMove] = deque(maxlen=_MOVES_KEPT)
+        self._moves = Moves(observer)
+        self._passing = Passing(store, self._policy, self._summaries, self._writer, self._moves.add)
+        self._turns = Turns()
+        self._pins = threading.Lock()
 
     @property
     def policy(self) -> Policy:
@@ -110,20 +108,25 @@ class Manager:
     def remember(self, namespace: Namespace, record: NewRecord) -> Record:
         """Store a record; one with a blank id gets a new one.
 
-        The same id with the same text keeps its tier and its use; with another text it replaces the old one.
+        The same id with the same text keeps its tier and its use, but a pin lifts it out of cold; with another text it
+        replaces the old one.
 
-        Returns: the record as stored. Raises: RejectedError for input that cannot be stored; TransientError when the store
-        is out of reach.
+        Returns: the record as stored. Raises: RejectedError for input that cannot be stored, or when too many would be
+        pinned; TransientError when the store is out of reach.
         """
         owner, now = checked(namespace), self._now()
-        given = record if record.id.strip() else replace(record, id=secrets.token_hex(_ID_BYTES))
-        new = self._summarized(owner, changes.stored(given.cleaned()))
+        given = (record if record.id.strip() else replace(record, id=secrets.token_hex(_ID_BYTES))).cleaned()
+        with self._pinning(owner, given.id) if given.pinned else nullcontext():
+            new = self._summarized(owner, changes.stored(given))
 
-        def rule(known: StoredRecord | None) -> StoredRecord:
-            return new if known is None else self._kept_up(changes.remembered_again(known, new, now), now)
+            def rule(known: StoredRecord | None) -> StoredRecord:
+                return new if known is None else self._kept_up(changes.remembered_again(known, new, now), now)
 
-        before, after = self._writer.change(owner, new.id, rule)
-        self._noted(owner, before, after, new)
+            before, after = self._writer.change(owner, new.id, rule)
+        if Tier.COLD in {new.tier, before and before.tier}:
+            self._keep_summary(owner, new, after)
+        same = before is not None and before.content == after.content
+        self._note_move(owner, before, after, Reason.PIN if same else Reason.RESTORE, now)
         return self._shown(owner, after, now)
 
     def get(self, namespace: Namespace, record_id: str) -> Record:
@@ -149,7 +152,7 @@ class Manager:
             return changes.edited(record, wanted, now)
 
         before, after = self._writer.change(owner, checked_id(record_id), rule)
-        self._note_lift(owner, before, after, Reason.RESTORE, now)
+        self._note_move(owner, before, after, Reason.RESTORE, now)
         return self._shown(owner, after, now)
 
     def pin(self, namespace: Namespace, record_id: str) -> Record:
@@ -158,13 +161,11 @@ class Manager:
         Raises: NotFoundError; RejectedError when too many would be pinned.
         """
         owner, now = checked(namespace), self._now()
-        self._refuse_too_many_pins(owner, record_id)
-
-        def rule(known: StoredRecord | None) -> StoredRecord:
-            return self._kept_up(replace(existing(known), pinned=True), now)
-
-        before, after = self._writer.change(owner, checked_id(record_id), rule)
-        self._note_lift(owner, before, after, Reason.PIN, now)
+        with self._pinning(owner, record_id):
+            before, after = self._writer.change(
+                owner, checked_id(record_id), lambda known: self._kept_up(replace(existing(known), pinned=True), now)
+            )
+        self._note_move(owner, before, after, Reason.PIN, now)
         return self._shown(owner, after, now)
 
     def unpin(self, namespace: Namespace, record_id: str) -> Record:
@@ -188,7 +189,7 @@ class Manager:
             return replace(warm, last_access_at=max(warm.last_access_at, now))
 
         before, after = self._writer.change(owner, checked_id(record_id), rule)
-        self._note_lift(owner, before, after, Reason.RESTORE, now)
+        self._note_move(owner, before, after, Reason.RESTORE, now)
         return self._shown(owner, after, now)
 
     def forget(self, namespace: Namespace, ids: Sequence[str] | None = None) -> Receipt:
@@ -205,20 +206,22 @@ class Manager:
         wanted = [checked_id(record_id) for record_id in dict.fromkeys(ids)]
         gone = [record_id for record_id in wanted if self._forget(owner, record_id)]
         self._recalling.touches.drop(owner, wanted)
-        self._drop_moves(owner, set(wanted))
+        self._moves.drop(owner, set(wanted))
         return Receipt(tuple(gone), verified=all(self._store.get(owner, record_id) is None for record_id in wanted))
 
     def _forget_all(self, owner: Namespace) -> Receipt:
         wanted = self._ids(owner)
-        gone = [record_id for record_id in wanted if self._forget(owner, record_id)]
+        for record_id in wanted:  # first, since only the records tell of their summaries
+            self._summaries.delete(owner, record_id)
         self._store.forget_all(owner)
         self._passing.held.keep_only(owner, ())
         self._recalling.touches.take(owner)
-        self._drop_moves(owner)
-        return Receipt(tuple(gone), verified=not self._ids(owner))
+        self._moves.drop(owner)
+        left = set(self._ids(owner))
+        return Receipt(tuple(record_id for record_id in wanted if record_id not in left), verified=not left)
 
     def _forget(self, owner: Namespace, record_id: str) -> bool:
-        """Forget one record; its summary first, since only the record tells of it."""
+        """Forget one record, its summary first."""
         self._summaries.delete(owner, record_id)
         removed = self._writer.remove(owner, record_id)
         self._passing.held.drop(owner, record_id)
@@ -252,25 +255,25 @@ class Manager:
         return sum(self._recalling.apply(owner) for owner in owners)
 
     def reconcile(self, namespace: Namespace, now: datetime | None = None) -> PassReport:
-        """Run one migration pass; waiting touches are added first. While one runs, another one does nothing.
+        """Run one migration pass; waiting touches are added first.
+
+        While one runs, the next one waits for it; those asked for meanwhile leave it to the one that waits.
 
         Args: now: what ages are measured against, aware; None means the clock's time.
         Raises: TransientError when the store is out of reach.
         """
         owner = checked(namespace)
         moment = self._now() if now is None else aware(now, "now")
-        with self._lock:
-            if owner in self._running:
-                return PassReport(coalesced=True)
-            self._running.add(owner)
+        wanted = self._turns.begin(owner, moment)
+        if wanted is None:
+            return PassReport(coalesced=True)
         try:
             # Accesses that cannot be added yet wait for the next pass; they hold up nothing.
             with suppress(TransientError):
                 self.apply_touches(owner)
-            return self._passing.run(owner, moment)
+            return self._passing.run(owner, wanted)
         finally:
-            with self._lock:
-                self._running.discard(owner)
+            self._turns.end(owner)
 
     def plan(self, namespace: Namespace, now: datetime | None = None) -> MigrationPlan:
         """What a pass would move now; moves nothing. Raises: TransientError when the store is out of reach."""
@@ -286,9 +289,11 @@ class Manager:
         owner, now = checked(namespace), self._now()
         record = self._found(owner, record_id)
         planned = [move for move in self._passing.plan(owner, now).moves if move.id == record.id]
-        past = [move for move in self._moves.copy() if move.namespace == owner and move.record_id == record.id]
-        answer = None if query is None else self.recall(owner, query, _EVERYTHING, touch=TouchMode.OFF)
-        return explained(self._shown(owner, record, now), self._policy, past, planned, answer)
+        all_of_it = RecallBudget(total=MOST_COMPARED)
+        answer = None if query is None else self.recall(owner, query, all_of_it, touch=TouchMode.OFF)
+        return explained(
+            self._shown(owner, record, now), self._policy, self._moves.of(owner, record.id), planned, answer
+        )
 
     def list_all(self, namespace: Namespace) -> Iterator[Record]:
         """Every record with its text, hot first, each tier from the newest access on; each record once."""
@@ -300,22 +305,24 @@ class Manager:
         """Every record as a line of JSON with its end, in order of (created_at, id), as the pipeline's exports are."""
         return exported(self._store, checked(namespace))
 
-    def import_lines(self, lines: Iterable[str]) -> int:
-        """Store exported records, each in the namespace it names, over whatever has its id; returns how many.
+    def import_lines(self, lines: Iterable[str], *, overwrite: bool = False) -> int:
+        """Store exported records, each in the namespace it names; returns how many. One that is there stays as it is.
 
+        Args: overwrite: store each over whatever has its id.
         Raises: RejectedError naming the line that is no record; those before it are stored.
         """
-        count = 0
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                owner, record = read_line(line)
-            except RejectedError as error:
-                raise RejectedError(f"line {number}: {error}") from None
-            self._index_summary(owner, self._store.put(owner, record))
-            count += 1
-        return count
+        return sum(self._imported(owner, record, overwrite=overwrite) for owner, record in read_lines(lines))
+
+    def _imported(self, owner: Namespace, record: StoredRecord, *, overwrite: bool) -> bool:
+        before, after = self._writer.change(
+            owner, record.id, lambda known: record if known is None or overwrite else known
+        )
+        if before is not None and not overwrite:
+            return False
+        if not self._index_summary(owner, after) and before is not None and before.tier is Tier.COLD:
+            self._passing.forget_summary(owner, after.id)
+        self._note_move(owner, before, after, Reason.RESTORE, self._now())
+        return True
 
     def index_summaries(self, namespace: Namespace) -> int:
         """Index the summaries of all cold records anew, for an index that lost them; returns how many.
@@ -356,48 +363,45 @@ class Manager:
     def _kept_up(self, record: StoredRecord, now: datetime) -> StoredRecord:
         return changes.kept_up(record, now) if Tier.WARM in self._store.levels else record
 
+    def _keep_summary(self, owner: Namespace, new: StoredRecord, after: StoredRecord) -> None:
+        """Leave in the index of summaries what is stored, whatever was made of the new record."""
+        if after.summary is None:
+            self._passing.forget_summary(owner, new.id)
+        elif after.summary != new.summary:
+            self._index_summary(owner, after)
+
     def _index_summary(self, owner: Namespace, record: StoredRecord) -> bool:
         if record.tier is not Tier.COLD or record.summary is None:
             return False
         self._summaries.index(owner, record.id, record.summary)
         return True
 
-    def _refuse_too_many_pins(self, owner: Namespace, record_id: str) -> None:
+    @contextmanager
+    def _pinning(self, owner: Namespace, record_id: str) -> Iterator[None]:
+        """Pin a record within the limit: threads that pin one wait for each other; other processes are not waited for.
+
+        Raises: RejectedError when too many would be pinned.
+        """
         if self._max_pinned is None:
+            yield
             return
-        rows = (outline.record for outline in outlines(self._store, owner))
-        pinned = {row.id for row in rows if row.pinned} - {record_id}
-        if len(pinned) >= self._max_pinned:
-            raise RejectedError(f"{len(pinned)} records of this namespace are pinned, which is the limit")
+        with self._pins:
+            rows = (outline.record for outline in outlines(self._store, owner))
+            pinned = {row.id for row in rows if row.pinned} - {record_id}
+            if len(pinned) >= self._max_pinned:
+                raise RejectedError(f"{len(pinned)} records of this namespace are pinned, which is the limit")
+            yield
 
-    def _noted(self, owner: Namespace, before: StoredRecord | None, after: StoredRecord, new: StoredRecord) -> None:
-        """Leave in the index of summaries what is stored, whatever was made of the new record; tell of a lift by a pin."""
-        if before is not None and before.content == after.content:
-            self._note_lift(owner, before, after, Reason.PIN, self._now())
-        if after.tier is Tier.COLD and new.summary not in {None, after.summary}:
-            self._index_summary(owner, after)
-        if after.tier is not Tier.COLD and Tier.COLD in {new.tier, after.tier if before is None else before.tier}:
-            self._passing.forget_summary(owner, new.id)
-
-    def _note_lift(
+    def _note_move(
         self, owner: Namespace, before: StoredRecord | None, after: StoredRecord, reason: Reason, now: datetime
     ) -> None:
-        """Tell of a cold record that one of the verbs brought back."""
+        """Tell of a record that one of the verbs moved."""
         if before is None or before.tier is after.tier:
             return
-        self._passing.forget_summary(owner, after.id)
+        if after.tier is not Tier.COLD:
+            self._passing.forget_summary(owner, after.id)
         self._passing.held.drop(owner, after.id)
-        self._tell(owner, Move(0, after.version, before.tier, after.tier, reason, after.id), now)
-
-    def _tell(self, owner: Namespace, move: Move, now: datetime) -> None:
-        made = RecordMove(owner, move.id, move.source, move.target, move.reason, now)
-        self._moves.append(made)
-        tell(self._observer, made)
-
-    def _drop_moves(self, owner: Namespace, ids: set[str] | None = None) -> None:
-        kept = [m for m in self._moves.copy() if m.namespace != owner or (ids is not None and m.record_id not in ids)]
-        self._moves.clear()
-        self._moves.extend(kept)
+        self._moves.add(owner, Move(0, after.version, before.tier, after.tier, reason, after.id), now)
 
 
 def _refuse_phantom_moves(store: Store, policy: Policy) -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from isotherm.pipeline.errors import IsothermError
+from isotherm.pipeline.errors import IsothermError, TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.changes import moved, state
 from isotherm.pipeline.tier.held import Held, SetAside
@@ -30,8 +30,8 @@ class PassReport:
 
     Args: report: records moved; reasons: how many for each reason; changed: records left alone because they changed or
         went meanwhile; set_aside: records that could not be moved, with the reason; truncated: more is due than one pass
-        does; evicted: ids of records that were removed; held_until: when the first move that a cool-down held back may be made; coalesced: another pass over the
-        namespace was running, and this one did nothing.
+        does; evicted: ids of records that were removed; held_until: when the first move that a cool-down held back may be made; coalesced: a pass that waits
+        already will do what this one was asked for, and this one did nothing; so does one that is asked for from within.
     """
 
     report: MigrationReport = field(default_factory=MigrationReport)
@@ -113,7 +113,10 @@ class Passing:
         """Moves of records that could not be got and still are in their tiers; the others went meanwhile."""
         if not unread:
             return []
-        there = {(one.record.id, one.record.version) for one in outlines(self._store, namespace)}
+        there = set[tuple[str, int]]()
+        # What cannot be looked for now is looked at by the next pass.
+        with suppress(TransientError):
+            there.update((one.record.id, one.record.version) for one in outlines(self._store, namespace))
         return [move for move in unread if (move.id, move.version) in there]
 
     def _apply(self, namespace: Namespace, record: StoredRecord, move: Move, now: datetime) -> bool:

@@ -11,7 +11,7 @@ from isotherm.pipeline.tier.heat import threshold_log
 from isotherm.pipeline.tier.model import FrozenModel
 from isotherm.pipeline.tier.records import Reason, Tier
 
-Capacity = Annotated[int, Field(ge=0)]
+Capacity = Annotated[int, Field(ge=0, strict=True)]
 Age = Annotated[timedelta, Field(ge=timedelta(0))]
 COLD_PROMOTION_FACTOR = 2
 
@@ -34,10 +34,10 @@ class Policy(FrozenModel):
     warm_ttl: Age | None = timedelta(days=30)
     demote_idle: Age | None = timedelta(days=7)
     cold_ttl: Age | None = None
-    promote_access: Annotated[int, Field(ge=1)] | None = 3
+    promote_access: Annotated[int, Field(ge=1, strict=True)] | None = 3
     cooldown: Age | None = timedelta(hours=1)
-    batch_size: Annotated[int, Field(ge=1, le=10_000)] = 200
-    max_moves: Annotated[int, Field(ge=1, le=100_000)] = 5_000
+    batch_size: Annotated[int, Field(ge=1, le=10_000, strict=True)] = 200
+    max_moves: Annotated[int, Field(ge=1, le=100_000, strict=True)] = 5_000
 
     @classmethod
     def go_default(cls) -> Self:

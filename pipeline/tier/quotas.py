@@ -28,8 +28,8 @@ class Quota(FrozenModel):
     Args: records: how many; bytes: of their texts, in UTF-8.
     """
 
-    records: Annotated[int, Field(ge=0)] | None = None
-    bytes: Annotated[int, Field(ge=0)] | None = None
+    records: Annotated[int, Field(ge=0, strict=True)] | None = None
+    bytes: Annotated[int, Field(ge=0, strict=True)] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ _BY_RANK = {rank: tier for tier, rank in _RANKS.items()}
 
 
 class Reason(StrEnum):
-    """Why a record moved."""
+    """Why a record moved: `restore` also when another text of it was written, into another tier."""
 
     CAPACITY = "capacity"
     TTL = "ttl"

@@ -1,7 +1,8 @@
 """Settings of a tiered memory as a program's configuration file gives them.
 
 A key that is absent or None is the default; 0 is off: no limit, no age, no promotion, and in a budget or a weight a level
-or a part that does not count. Durations are text such as `24h`, `1h30m` or `30d`.
+or a part that does not count. Durations are text such as `24h`, `1h30m` or `30d`; a number is a number and never text, and
+a switch is true or false.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, PlainSerializer, StrictBool
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.ports import ChatModel
@@ -69,6 +70,12 @@ def _write_duration(value: timedelta | None) -> str | None:
     return None if value is None else duration_text(value)
 
 
+def _refuse_derived(value: Any) -> Any:  # noqa: ANN401 - pydantic passes what the caller gave
+    if isinstance(value, Mapping) and "given" in value:
+        raise ValueError("given follows from the shares, and is no setting")
+    return value
+
+
 Limit = Annotated[int, Field(ge=0, strict=True)] | None
 Duration = Annotated[
     Annotated[timedelta, Field(ge=timedelta(0))] | None,
@@ -84,7 +91,7 @@ class Settings(FrozenModel):
         `ColdSummarySettings`, where this module's rule says what None and 0 mean.
     """
 
-    enabled: bool = True
+    enabled: StrictBool = True
     hot_capacity: Limit = None
     warm_capacity: Limit = None
     cold_capacity: Limit = None
@@ -94,7 +101,7 @@ class Settings(FrozenModel):
     promote_access: Limit = None
     demote_idle: Duration = None
     cooldown: Duration = None
-    recall_budget: RecallBudget | None = None
+    recall_budget: Annotated[RecallBudget | None, BeforeValidator(_refuse_derived)] = None
     recall_weights: RecallWeights | None = None
     cold_summary: ColdSummarySettings | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Protocol
 
-from pydantic import Field, field_validator
+from pydantic import Field, StrictBool, StrictStr, field_validator
 
 from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.identity import Namespace
@@ -27,18 +27,19 @@ from isotherm.pipeline.tier.store import StoredRecord
 
 
 class ColdSummarySettings(FrozenModel):
-    """How summaries are made. None is the default.
+    """How summaries are made. None is the default, 0 no limit.
 
-    Args: enabled: off makes no summaries; min_bytes: a text below it is its own summary; max_summary_chars: the longest
-        summary; summary_profile: the host's name of the chat model to ask, None for none; or_truncated: the beginning of
-        the text serves where a model's summary is refused, instead of the record staying warm.
+    Args: enabled: off makes no summaries; min_bytes: a text below it is its own summary, with 0 none is; max_summary_chars:
+        the longest summary, with 0 as long as the text, which needs no model then; summary_profile: the host's name of
+        the chat model to ask, None for none; or_truncated: the beginning of the text serves where a model's summary is
+        refused, instead of the record staying warm.
     """
 
-    enabled: bool = True
-    min_bytes: Annotated[int, Field(ge=1)] = COLD_MIN_BYTES
-    max_summary_chars: Annotated[int, Field(ge=1)] = SUMMARY_MAX_CHARS
-    summary_profile: str | None = None
-    or_truncated: bool = False
+    enabled: StrictBool = True
+    min_bytes: Annotated[int, Field(ge=0, strict=True)] = COLD_MIN_BYTES
+    max_summary_chars: Annotated[int, Field(ge=0, strict=True)] = SUMMARY_MAX_CHARS
+    summary_profile: StrictStr | None = None
+    or_truncated: StrictBool = False
 
     @field_validator("min_bytes", mode="before")
     @classmethod
@@ -155,9 +156,8 @@ class SummarizingColdSummary:
 
     def _made(self, source: str) -> str:
         limits = self._settings
-        summary, fault = summary_of(
-            self._summarizer, source, limits.max_summary_chars, or_truncated=limits.or_truncated
-        )
+        longest = limits.max_summary_chars or max(1, len(source))
+        summary, fault = summary_of(self._summarizer, source, longest, or_truncated=limits.or_truncated)
         if summary is None:
             raise RejectedError(f"summary {fault}")
         return summary

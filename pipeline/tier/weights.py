@@ -6,7 +6,7 @@ from pydantic import Field, field_validator
 
 from isotherm.pipeline.tier.model import FrozenModel
 
-Weight = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
 _DEFAULTS = {"semantic": 0.5, "recency": 0.3, "importance": 0.2}
 
 

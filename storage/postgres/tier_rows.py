@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.stages import SUMMARIZE
 from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.plan import Move
 from isotherm.pipeline.tier.records import NewRecord, Reason, Tier
@@ -39,8 +40,7 @@ WITH chosen AS (
     SELECT key FROM (({_LEG.format(pinned="NOT pinned")}) UNION ALL ({_LEG.format(pinned="pinned")})) AS legs
     ORDER BY last_access_at DESC, id LIMIT %(limit)s
 )"""
-# As an array, since of a join with a page of unknown length the planner expects a tenth of the table, and reads all of it.
-_IN_ORDER = "WHERE r.key = ANY (ARRAY(SELECT key FROM chosen)) ORDER BY r.last_access_at DESC, r.id"
+_IN_ORDER = "JOIN chosen ON chosen.key = r.key ORDER BY r.last_access_at DESC, r.id"
 _PAGE = f"{_CHOSEN} {_FROM} {_IN_ORDER}"
 # A record that went cold whole has its text where others have a summary, and is found by nothing else.
 _OUTLINE = f"""{_CHOSEN}
@@ -59,6 +59,10 @@ _MAKE_WHOLE = """
 WITH emptied AS (DELETE FROM cold_bodies WHERE record_key = %(key)s)
 UPDATE tier_records SET summary = %(content)s WHERE key = %(key)s"""
 _LOCK_SOME = "SELECT key FROM tier_records WHERE namespace_id = %s ORDER BY namespace_id, id LIMIT %s FOR UPDATE"
+_ERASE_ANSWERS = """
+UPDATE operation_steps AS s SET answer = '{"summaries": {}, "refused": {}}' FROM operations AS o
+WHERE o.id = s.operation_id AND o.namespace_id = %(ns)s AND s.stage = %(stage)s AND s.answer IS NOT NULL
+    AND s.state IN ('done', 'failed', 'dead', 'cancelled')"""
 _UNPIN = "UPDATE tier_records SET pinned = false WHERE key = %s"
 
 _NAMESPACES = """
@@ -229,6 +233,11 @@ def erase(conn: Connection, place: Place, keys: Sequence[int], patience: Patienc
     tier_forget_ledgers.scrub(conn, [place.namespace_id], [place.bank_id], keys, patience)
 
 
+def erase_answers(conn: Connection, place: Place) -> None:
+    """Forget what models have answered about records that went before, once none of the namespace is left."""
+    conn.execute(_ERASE_ANSWERS, {"ns": place.namespace_id, "stage": SUMMARIZE})
+
+
 def erase_some(conn: Connection, place: Place, limit: int, patience: Patience) -> int:
     """Remove records of a namespace, at most `limit`, and erase them; returns how many."""
     keys = [int(row[0]) for row in conn.execute(_LOCK_SOME, (place.namespace_id, limit)).fetchall()]
@@ -270,7 +279,7 @@ class _At:
         self.key, self.version, self.tier = row.key, row.version, Tier.from_rank(row.tier)
 
     def move(self, target: Tier, record: StoredRecord) -> Move:
-        # A record without a reason comes from another store or with a new text: it is put where it says that it is.
+        # Without a reason no pass has moved it: somebody has stored it so.
         return Move(self.key, self.version, self.tier, target, record.moved_reason or Reason.RESTORE)
 
     def after(self, move: Move) -> _At:

@@ -70,12 +70,13 @@ _BITS_DISTANCE = "v.bits::bit({dimension}) <~> %(near_bits)s::bit({dimension})"
 # A cold record has only the signs of its vector.
 _COSINE = "CASE WHEN v.vector IS NULL THEN {by_signs} ELSE 1 - ({distance}) END"
 
-# A scope that is small, or has no index for its dimension: its newest records are compared, as a rule all of them.
+# A scope that is small, or has no index for its dimension: its newest records are compared, as a rule all of them. Vectors are
+# read by their keys, one by one: how many sessions are listed is not known, and for many all vectors would be read.
 _LEG_COMPARED = """
     SELECT key, 'vector' FROM (
         SELECT c.key FROM (
-            SELECT r.key, {cosine} AS cosine FROM ({{compared}}) AS r JOIN tier_vectors AS v ON v.record_key = r.key
-            WHERE {of_model}) AS c
+            SELECT r.key, {cosine} AS cosine FROM ({{compared}}) AS r CROSS JOIN LATERAL (
+                SELECT * FROM tier_vectors AS v WHERE v.record_key = r.key AND {of_model} LIMIT 1) AS v) AS c
         ORDER BY c.cosine DESC, c.key DESC LIMIT %(vector)s) AS near"""
 
 _LEG_SEARCHED = """

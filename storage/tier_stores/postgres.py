@@ -185,6 +185,7 @@ class PostgresStore:
             some = self._change(namespace, lambda conn, place: tier_rows.erase_some(conn, place, _SOME, self._patience))
             gone += some
             if not some:
+                self._change(namespace, tier_rows.erase_answers)
                 break
         self._collect(namespace)
         return gone

@@ -115,8 +115,12 @@ class S3Store:
     def delete(self, namespace: Namespace, record_id: str) -> bool:
         """Remove a record, then its name; and what was set aside of it."""
         namespace, record_id = checked(namespace), checked_id(record_id)
-        self._objects.delete([row.key for row in self._objects.list(_aside(namespace, _hash(namespace, record_id)))])
-        found = self._find(namespace, record_id)
+        hashed = _hash(namespace, record_id)
+        found = self._find(namespace, record_id)  # which sets a damaged one aside
+        aside = [row.key for row in self._objects.list(_aside(namespace, hashed))]
+        if aside:  # its names are not known, and hold its id
+            aside += [row.key for row in self._objects.list(_names(namespace)) if f"{hashed}." in row.key]
+        self._objects.delete([key for key in aside if found.record is None or not key.endswith(f".{found.mark}")])
         if found.record is None:
             return False
         self._objects.delete([_key(namespace, record_id)])

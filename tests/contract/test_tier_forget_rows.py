@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from tier_stores import NS, record
@@ -108,8 +109,8 @@ def test_an_object_that_a_backup_copies_is_not_said_to_be_gone(store: PostgresSt
     assert list(blobs.keys(owner_prefix(NS))) == []
 
 
-@pytest.mark.parametrize("whole", [False, True])
-def test_answers_of_steps_forget_the_record_too(store: PostgresStore, *, whole: bool) -> None:
+def answered(store: PostgresStore, *, state: str = "pending") -> UUID:
+    """A step of a pass that has the summary of a record. Returns: its operation."""
     store.put(NS, record("r1"))
     ((key, namespace_id, bank_id),) = fetch_all("SELECT key, namespace_id, bank_id FROM tier_records")
     operation = uuid4()
@@ -120,17 +121,35 @@ def test_answers_of_steps_forget_the_record_too(store: PostgresStore, *, whole: 
             (operation, uuid4(), bank_id, namespace_id),
         )
         conn.execute(
-            """INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at, answer)
-               VALUES (%s, 'cold.summarize', 'llm', '{}', '', now(), now(),
+            """INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at, state, finished_at, answer)
+               VALUES (%s, 'cold.summarize', 'llm', '{}', '', now(), now(), %s,
+                       CASE WHEN %s <> 'pending' THEN now() END,
                        jsonb_build_object('summaries', jsonb_build_object(%s::text, 'of kelp')))""",
-            (operation, str(key)),
+            (operation, state, state, str(key)),
         )
+    return operation
+
+
+ANSWER = "SELECT answer::text FROM operation_steps WHERE operation_id = %(id)s"
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_answers_of_steps_forget_the_record_too(store: PostgresStore, *, whole: bool) -> None:
+    operation = answered(store)
     if whole:
         assert store.forget_all(NS) == 1
     else:
         assert store.delete(NS, "r1") is True
-    read = "SELECT answer::text FROM operation_steps WHERE operation_id = %(id)s"
-    assert fetch_all(read, {"id": operation}) == [('{"summaries": {}}',)]
+    assert fetch_all(ANSWER, {"id": operation}) == [('{"summaries": {}}',)]
+
+
+def test_answers_about_records_that_went_before_go_with_the_namespace(store: PostgresStore) -> None:
+    operation = answered(store, state="done")
+    held = store.get(NS, "r1")
+    assert held is not None
+    assert store.evict(NS, held)
+    assert store.forget_all(NS) == 0
+    assert fetch_all(ANSWER, {"id": operation}) == [('{"refused": {}, "summaries": {}}',)]
 
 
 def lost(store: PostgresStore, how: str) -> None:
@@ -175,3 +194,16 @@ def test_a_pass_sets_a_lost_record_aside(store: PostgresStore) -> None:
     assert manager.reconcile(NS).evicted == ("r2",)
     with pytest.raises(NotFoundError):
         manager.get(NS, "r1")
+
+
+def test_a_record_stored_in_another_tier_has_a_reason_in_the_log(store: PostgresStore) -> None:
+    held = store.put(NS, record("r1", KELP))
+    for tier in (Tier.COLD, Tier.HOT, Tier.WARM):
+        held = store.put(NS, replace(held, tier=tier))
+    assert fetch_all("SELECT source, target, reason FROM tier_moves ORDER BY id") == [
+        (3, 2, "restore"),
+        (2, 1, "restore"),
+        (1, 2, "restore"),
+        (2, 3, "restore"),
+        (3, 2, "restore"),
+    ]

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tier_stores import KINDS, NS, Opened, record
+from tier_stores import KINDS, NS, Opened, record, tier_of
 
 from isotherm.pipeline.errors import RejectedError, UnavailableError
 from isotherm.pipeline.identity import Namespace
@@ -118,6 +118,26 @@ def test_a_damaged_record_may_be_made_anew_before_anybody_read_it(opened: Opened
     assert again is not None
     assert store.get(NS, "r1") == again
     assert [fault.record_id for fault in store.damaged()] == ["r1"]
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_damaged_record_that_nobody_has_read_is_forgotten_whole(opened: Opened, kind: str) -> None:
+    store: Any = opened.open(kind)
+    damage, bytes_of = DAMAGED[kind]
+    store.put(NS, record("r1"))
+    damage(store, "r1")
+    store.delete(NS, "r1")
+    assert b"kelp" not in bytes_of(store)
+    if kind == "s3":
+        assert list(store._objects.list(f"{NS.key.hex()}/names/")) == []
+    store.put(NS, record("r1"))
+    damage(store, "r1")
+    assert store.get(NS, "r1") is None
+    again = store.put(NS, record("r1", "eelgrass"))
+    assert store.get(NS, "r1") == again
+    assert store.delete(NS, "r1") is True
+    assert b"kelp" not in bytes_of(store)
+    assert store.count(NS, tier_of(store)) == 0
 
 
 def test_what_a_new_index_could_not_read_is_forgotten_with_its_namespace(opened: Opened) -> None:

@@ -376,8 +376,8 @@ def test_any_order_of_calls_keeps_every_record_in_one_tier(opened: Opened, kind:
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=70 if kind == "in process" else 4,
-            stateful_step_count=30,
+            max_examples=60 if kind == "in process" else 4,
+            stateful_step_count=30 if kind == "in process" else 20,
             deadline=None,
             derandomize=True,
             phases=[Phase.generate],  # to make a failure smaller would take longer than a test may

@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from managing import COLD, DAY, HOT, NS, WARM, Clock, Summaries, managed, new, policy, row
+from managing import COLD, DAY, HOT, LONG, NS, WARM, Clock, Recorder, Stub, Summaries, managed, new, policy, row
 
-from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.errors import RejectedError, TransientError
 from isotherm.pipeline.identity import Namespace
-from isotherm.pipeline.tier.cognitive import MemoryIndex
+from isotherm.pipeline.tier.budget import RecallBudget
+from isotherm.pipeline.tier.cognitive import CognitiveRecord, MemoryIndex
 from isotherm.pipeline.tier.composite import CompositeStore
-from isotherm.pipeline.tier.dual_write import DualWriteManager, MirrorError
+from isotherm.pipeline.tier.dual_write import DualWriteManager, MirrorError, RebuildReport
+from isotherm.pipeline.tier.manager import Manager
 from isotherm.pipeline.tier.memory_store import MemoryStore
+from isotherm.pipeline.tier.observers import RecordMove
+from isotherm.pipeline.tier.plan import MigrationReport
 from isotherm.pipeline.tier.policy import Policy
-from isotherm.pipeline.tier.records import Tier
+from isotherm.pipeline.tier.quotas import Quota
+from isotherm.pipeline.tier.records import Reason, Tier
+from isotherm.pipeline.tier.settings import Settings
 from isotherm.pipeline.tier.store import StoredRecord
 from isotherm.pipeline.tier.summaries import ColdSummarySettings, SummarizingColdSummary
+
+IDLE = Policy(cooldown=None)
 
 
 class Stuck(MemoryStore):
@@ -305,3 +314,293 @@ def test_a_record_whose_store_is_away_is_not_taken_for_lost() -> None:
     found = store.get(NS, "a")
     assert found is not None
     assert found.content == "kelp a"
+
+
+def told(manager: Manager, seen: Recorder, record_id: str = "a") -> list[tuple[Tier, Tier | None, Reason]]:
+    """What an observer was told; the log has the same."""
+    moves = [(move.source, move.target, move.reason) for move in seen.moves]
+    logged = [(move.source, move.target, move.reason) for move in manager.explain(NS, record_id).moves]
+    assert moves == logged
+    return moves
+
+
+@pytest.mark.parametrize("content", ["kelp a", "eelgrass"])
+def test_a_cold_record_that_is_remembered_with_a_pin_is_warm_at_once(content: str) -> None:
+    seen = Recorder()
+    manager = managed(Policy(), row("a", COLD, summary="of kelp"), observer=seen)
+    again = manager.remember(NS, new("a", content, tier=COLD, pinned=True))
+    assert (again.tier, again.pinned, again.content, again.summary) == (WARM, True, content, None)
+    assert told(manager, seen) == [(COLD, WARM, Reason.PIN if content == "kelp a" else Reason.RESTORE)]
+
+
+def test_a_pinned_record_stays_warm_when_another_text_asks_for_cold() -> None:
+    seen = Recorder()
+    manager = managed(Policy(), row("a", pinned=True), observer=seen)
+    assert manager.remember(NS, new("a", "eelgrass", tier=COLD)).tier is WARM
+    assert told(manager, seen) == [(HOT, WARM, Reason.RESTORE)]
+
+
+@pytest.mark.parametrize(("source", "target"), [(COLD, HOT), (COLD, WARM), (WARM, HOT), (HOT, WARM), (HOT, COLD)])
+def test_another_text_that_moves_a_record_tells_of_it(source: Tier, target: Tier) -> None:
+    seen = Recorder()
+    manager = managed(Policy(), row("a", source), observer=seen)
+    assert manager.remember(NS, new("a", "eelgrass", tier=target)).moved_at is not None
+    assert told(manager, seen) == [(source, target, Reason.RESTORE)]
+
+
+def test_the_same_text_moves_nothing_and_tells_of_nothing() -> None:
+    seen = Recorder()
+    manager = managed(Policy(), row("a", WARM), observer=seen)
+    assert manager.remember(NS, new("a", "kelp a", importance=0.9)).tier is WARM
+    assert told(manager, seen) == []
+
+
+def test_a_summary_stands_for_the_text_that_is_there() -> None:
+    index = Summaries()
+    summaries = SummarizingColdSummary(ColdSummarySettings(), indexer=index)
+    manager = managed(Policy(), row("a", COLD, summary="of kelp"), row("b", HOT), summaries=summaries)
+    manager.index_summaries(NS)
+    assert manager.remember(NS, new("a", "eelgrass", tier=COLD)).summary == "eelgrass"
+    assert manager.remember(NS, new("b", "kelp b", tier=COLD)).tier is HOT
+    assert index.held == {"a": "eelgrass"}
+    manager.remember(NS, new("a", "drift wood", tier=HOT))
+    assert index.held == {}
+
+
+def test_the_limit_of_pins_holds_for_what_is_remembered_too() -> None:
+    manager = managed(Policy(), row("a"), max_pinned=1)
+    manager.remember(NS, new("b", pinned=True))
+    with pytest.raises(RejectedError, match="pinned"):
+        manager.remember(NS, new("c", pinned=True))
+    with pytest.raises(RejectedError, match="pinned"):
+        manager.remember(NS, new("a", "kelp a", pinned=True))
+    assert [r.id for r in manager.list_all(NS) if r.pinned] == ["b"]
+    assert manager.remember(NS, new("b", "eelgrass", pinned=True)).pinned
+    assert not manager.remember(NS, new("c")).pinned
+
+
+def test_threads_that_pin_at_once_do_not_exceed_the_limit() -> None:
+    manager = managed(Policy(), *(row(f"r{n}") for n in range(16)), max_pinned=3)
+
+    def pin(n: int) -> bool:
+        try:
+            if n % 2:
+                manager.pin(NS, f"r{n}")
+            else:
+                manager.remember(NS, new(f"r{n}", f"kelp r{n}", pinned=True))
+        except RejectedError:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        assert sum(threads.map(pin, range(16))) == 3
+    assert sum(record.pinned for record in manager.list_all(NS)) == 3
+
+
+class Telling(MemoryIndex):
+    """Does something before it answers, and fails while told so."""
+
+    before: Callable[[], object] | None = None
+    failing = False
+
+    def fingerprints(self, namespace: Namespace) -> Mapping[str, bytes]:
+        found = super().fingerprints(namespace)
+        self._told()
+        return found
+
+    def remember(self, namespace: Namespace, record: CognitiveRecord) -> None:
+        self._told()
+        if self.failing:
+            raise TransientError("no index")
+        super().remember(namespace, record)
+
+    def _told(self) -> None:
+        before, self.before = self.before, None
+        if before is not None:
+            before()
+
+
+def texts(index: Telling) -> dict[str, str]:
+    return {record.id: record.content for record in index.recall(NS, "", 10)}
+
+
+def test_a_rebuild_does_not_write_over_what_a_writer_has_told_meanwhile() -> None:
+    class Paged(MemoryStore):
+        after_page: Callable[[], object] | None = None
+
+        def list(self, *given: Any, **more: Any) -> Sequence[StoredRecord]:
+            page = super().list(*given, **more)
+            after, self.after_page = self.after_page, None
+            if after is not None:
+                after()
+            return page
+
+    store, index = Paged(), Telling()
+    manager = DualWriteManager(managed(store=store), index)
+    manager.inner.remember(NS, new("a", "one"))
+    store.after_page = lambda: manager.remember(NS, new("a", "two"))
+    manager.rebuild_index(NS)
+    assert (texts(index), manager.lag) == ({"a": "two"}, 0)
+
+
+def test_a_rebuild_keeps_an_entry_that_came_after_it_had_looked() -> None:
+    store, index = MemoryStore(), Telling()
+    manager = DualWriteManager(managed(store=store), index)
+    manager.remember(NS, new("a", "one"))
+    kept = store.get(NS, "a")
+    assert kept is not None
+    store.delete(NS, "a")
+    manager.inner.remember(NS, new("b", "one"))
+    # While the entry of "b" is written, "a" comes back.
+    index.before = lambda: setattr(index, "before", lambda: store.put(NS, kept))
+    assert manager.rebuild_index(NS) == RebuildReport(added=1)
+    assert texts(index) == {"a": "one", "b": "one"}
+
+
+def test_a_rebuild_leaves_behind_what_failed_while_it_ran() -> None:
+    index = Telling()
+    manager = DualWriteManager(managed(), index)
+    manager.remember(NS, new("a", "one"))
+    manager.inner.remember(NS, new("b", "one", age=DAY))
+
+    def failing() -> None:
+        index.failing = True
+        with pytest.raises(MirrorError):
+            manager.remember(NS, new("a", "two"))
+        index.failing = False
+
+    # While the entry of "b" is written, "a" has been compared.
+    index.before = lambda: setattr(index, "before", failing)
+    assert manager.rebuild_index(NS) == RebuildReport(added=1)
+    assert (texts(index), manager.lag) == ({"a": "one", "b": "one"}, 1)
+    assert manager.catch_up() == 0
+    assert texts(index) == {"a": "two", "b": "one"}
+
+
+def test_a_rebuild_that_fails_forgets_nothing_that_was_behind() -> None:
+    index = Telling()
+    manager = DualWriteManager(managed(), index)
+    index.failing = True
+    with pytest.raises(MirrorError):
+        manager.remember(NS, new("a"))
+    with pytest.raises(TransientError):
+        manager.rebuild_index(NS)
+    assert manager.lag == 1
+    index.failing = False
+    assert (manager.rebuild_index(NS), manager.lag) == (RebuildReport(added=1), 0)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "recall_budget.total", "recall_budget.hot", "recall_budget.warm", "recall_budget.cold", "recall_weights.semantic",
+        "recall_weights.recency", "recall_weights.importance", "cold_summary.min_bytes", "cold_summary.max_summary_chars",
+        "cold_summary.enabled", "cold_summary.or_truncated", "cold_summary.summary_profile", "enabled",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("bad", ["8", "0.5", "no", "true", b"8", [1]])
+def test_settings_are_strict_at_every_level(path: str, bad: object) -> None:
+    if path.endswith("profile") and isinstance(bad, str):
+        bad = 8
+    *above, name = path.split(".")
+    raw = {above[0]: {name: bad}} if above else {name: bad}
+    with pytest.raises(RejectedError, match=path.replace(".", r"\.")):
+        Settings.from_mapping(raw)
+
+
+@pytest.mark.parametrize(
+    "path", ["recall_budget.total", "recall_budget.hot", "recall_weights.recency", "cold_summary.min_bytes"]
+)
+@pytest.mark.parametrize("bad", [True, False])
+def test_a_switch_is_no_number_and_a_number_no_switch(path: str, *, bad: bool) -> None:
+    above, name = path.split(".")
+    with pytest.raises(RejectedError, match=name):
+        Settings.from_mapping({above: {name: bad}})
+    for switch in ({"enabled": int(bad)}, {"cold_summary": {"enabled": int(bad)}}):
+        with pytest.raises(RejectedError, match="enabled"):
+            Settings.from_mapping(switch)
+
+
+def test_what_is_derived_cannot_be_given() -> None:
+    with pytest.raises(RejectedError, match=r"recall_budget: .*given"):
+        Settings.from_mapping({"recall_budget": {"hot": 1, "given": []}})
+    budget = Settings.parse({"recall_budget": {"total": 5, "hot": 2}}).budget()
+    assert (budget.given, budget.normalize().given, budget.minimum(WARM)) == ({HOT}, {HOT}, 0)
+    assert budget != RecallBudget(total=5, hot=2, warm=1, cold=2)
+
+
+@pytest.mark.parametrize(
+    "name", ["hot_capacity", "warm_capacity", "cold_capacity", "promote_access", "batch_size", "max_moves"]
+)
+def test_a_policy_takes_no_text_for_a_number(name: str) -> None:
+    with pytest.raises(RejectedError, match=name):
+        Policy.parse({name: "8"})
+    with pytest.raises(RejectedError, match="records"):
+        Quota.parse({"records": "8"})
+
+
+def test_zero_is_no_limit_of_summaries() -> None:
+    every = Settings.parse({"cold_summary": {"min_bytes": 0, "max_summary_chars": 10}}).summaries()
+    assert every.archive(NS, row("a", content="kelp in cold water")) == "kelp in co\N{HORIZONTAL ELLIPSIS}"
+    whole = Settings.parse({"cold_summary": {"max_summary_chars": 0}}).summaries()
+    assert whole.archive(NS, row("a", content=LONG)) == LONG.strip()
+    own = Settings.parse({"cold_summary": {"max_summary_chars": 0}}).summaries(summarizer=Stub("of vessels"))
+    assert own.archive(NS, row("a", content=LONG)) == "of vessels"
+    with pytest.raises(RejectedError, match="min_bytes"):
+        Settings.from_mapping({"cold_summary": {"min_bytes": -1}})
+
+
+def test_a_pass_asked_for_by_an_observer_of_it_does_not_wait_for_itself() -> None:
+    asked = []
+
+    class Asking(Recorder):
+        def demoted(self, move: RecordMove) -> None:
+            asked.append(manager.reconcile(NS).coalesced)
+            super().demoted(move)
+
+    manager = managed(IDLE, row("a", HOT, idle=2 * DAY), observer=Asking())
+    assert manager.reconcile(NS).report == MigrationReport(demoted=1)
+    assert asked == [True]
+
+
+def test_a_pass_that_fails_lets_the_next_one_begin() -> None:
+    class Away(MemoryStore):
+        away = True
+
+        def list(self, *given: Any, **more: Any) -> Sequence[StoredRecord]:
+            if self.away:
+                raise TransientError("no store")
+            return super().list(*given, **more)
+
+    store = Away()
+    manager = managed(IDLE, row("a", HOT, idle=2 * DAY), store=store)
+    for _ in range(2):
+        with pytest.raises(TransientError):
+            manager.reconcile(NS)
+    store.away = False
+    assert manager.reconcile(NS).report == MigrationReport(demoted=1)
+
+
+def test_what_is_imported_leaves_what_is_there_as_it_is() -> None:
+    lines = list(managed(Policy(), row("a", COLD, summary="of kelp"), row("b")).export(NS))
+    seen, index = Recorder(), Summaries()
+    summaries = SummarizingColdSummary(ColdSummarySettings(), indexer=index)
+    manager = managed(Policy(), row("a", HOT, content="eelgrass"), observer=seen, summaries=summaries)
+    assert manager.import_lines(lines) == 1
+    assert (manager.get(NS, "a").content, manager.get(NS, "b").content) == ("eelgrass", "kelp b")
+    assert (told(manager, seen), index.held) == ([], {})
+    assert manager.import_lines(lines, overwrite=True) == 2
+    assert (manager.get(NS, "a").content, manager.get(NS, "a").tier) == ("kelp a", COLD)
+    assert (told(manager, seen), index.held) == ([(HOT, COLD, Reason.RESTORE)], {"a": "of kelp"})
+    hot = list(managed(Policy(), row("a", HOT)).export(NS))
+    assert (manager.import_lines(hot, overwrite=True), index.held) == (1, {})
+
+
+def test_what_is_imported_stands_in_for_a_lost_record() -> None:
+    index, bodies = parts()
+    manager = managed(store=CompositeStore(index, bodies, Policy()))
+    manager.remember(NS, new("a", "kelp a"))
+    lines = list(manager.export(NS))
+    lose(bodies, HOT, "kelp a")
+    assert manager.import_lines(lines) == 1
+    assert manager.get(NS, "a").content == "kelp a"

@@ -1,4 +1,6 @@
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -192,6 +194,7 @@ def test_an_export_read_again_is_the_same() -> None:
     assert copy.import_lines([lines[0], "", *lines[1:]]) == 2
     assert list(copy.export(NS)) == lines
     assert [r.id for r in copy.list_all(NS)] == [r.id for r in manager.list_all(NS)]
+    assert copy.import_lines(lines) == 0
     with pytest.raises(RejectedError, match="line 2: no JSON"):
         copy.import_lines([lines[0], "{"])
     with pytest.raises(RejectedError, match="content does not match its hash"):
@@ -248,7 +251,7 @@ def test_touches_add_up_in_any_order_and_none_is_lost() -> None:
     assert manager.get(NS, "a").access_count == 80
 
 
-def test_a_pass_beside_a_pass_does_nothing() -> None:
+def test_a_pass_beside_a_pass_waits_for_it() -> None:
     held, entered = threading.Event(), threading.Event()
 
     class Waiting(Recorder):
@@ -261,9 +264,18 @@ def test_a_pass_beside_a_pass_does_nothing() -> None:
     worker = threading.Thread(target=manager.reconcile, args=(NS,))
     worker.start()
     assert entered.wait(10)
-    assert manager.reconcile(NS).coalesced
-    held.set()
+    with ThreadPoolExecutor(1) as threads:
+        second = threads.submit(manager.reconcile, NS, NOW)
+        while NS not in manager._turns._waiting:
+            time.sleep(0.001)
+        manager.remember(NS, new("b", age=2 * DAY))
+        # What is asked for now is done by the one that waits, which has not looked yet: as of the later moment.
+        assert manager.reconcile(NS, NOW + DAY).coalesced
+        assert not second.done()
+        held.set()
+        report = second.result(10)
     worker.join()
+    assert (report.coalesced, report.report, tiers_of(manager)["b"]) == (False, MigrationReport(demoted=1), WARM)
     assert not manager.reconcile(NS).coalesced
 
 
