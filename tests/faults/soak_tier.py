@@ -73,6 +73,7 @@ class TierCalls(Program):
 
     def reconcile(self) -> None:
         if self.records:
+            self.insist(lambda: producers.release(None, self.agent))
             self.keep(lambda: producers.reconcile(self.session))
 
     def cancel(self) -> None:

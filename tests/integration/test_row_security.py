@@ -15,6 +15,8 @@ from isotherm import storage
 from isotherm.pipeline.brain.objects import namespace_uuid
 from isotherm.pipeline.errors import OutOfReachError
 from isotherm.pipeline.identity import Namespace
+from isotherm.pipeline.tier.policy import Policy
+from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.pipeline.transcript import TranscriptLine
 from isotherm.storage import servers
 from isotherm.storage.postgres import namespaces, reach, row_security
@@ -246,6 +248,26 @@ def test_an_owner_that_was_erased_and_made_again_is_the_new_one(kept_storage: St
 
 
 # The lock itself
+
+
+def test_writes_that_move_pin_and_wait_for_a_pass_stay_in_reach(kept_storage: Storage) -> None:
+    assert kept_storage.settings.rls
+    mine = Namespace.of("atlas", "moves", tenant="acme")
+    now = datetime.now(UTC)
+    producers.remember_records(mine, [NewRecord("a", "kelp", now, tier=Tier.WARM)])
+    producers.remember_records(mine, [NewRecord("a", "moss", now, pinned=True)])
+    assert [(m.source, m.target, m.reason) for m in producers.explain(mine, "a").moves] == [
+        (Tier.WARM, Tier.HOT, "restore")
+    ]
+    waiting = producers.reconcile(mine)
+    assert producers.reconcile(mine, Policy(hot_capacity=7)).operation_id == waiting.operation_id
+    read = "SELECT input -> 'policy' -> 'hot_capacity' FROM operation_steps WHERE operation_id = %(id)s"
+    with system():
+        assert fetch_all(read, {"id": waiting.operation_id}) == [(7,)]
+    drive()
+    assert producers.plan_for_quota("acme").moves == ()
+    producers.forget(mine)
+    drive()
 
 
 def test_every_table_with_an_owner_has_its_policies_and_no_other_table_is_open(owned: list[str]) -> None:
