@@ -67,8 +67,6 @@ def index(payload: dict[str, Any]) -> dict[str, Any]:
         words = [(record, text.terms(record.text)) for record in found]
         with connection() as conn:
             indexed = tier_index.write_terms(conn, words)
-            if len(found) < len(step.input["keys"]):  # what was found by its words before may have been pinned since
-                tier_index.mark_sunken(conn, step.input["keys"])
             step.settle(conn, {"records": len(step.input["keys"]), "indexed": indexed}, is_result=True)
         tell(step, RecordsIndexed(indexed))
     return step.receipt

@@ -59,8 +59,6 @@ FROM (
 ) AS w WHERE r.key = w.key
 RETURNING r.namespace_id"""
 
-_SUNKEN = "SELECT DISTINCT namespace_id FROM tier_records WHERE key = ANY(%s) AND tier = 1 AND pinned"
-
 _DUE = """
 UPDATE namespaces SET due_at = now()
 WHERE id IN (SELECT id FROM namespaces WHERE id = ANY(%s) AND (due_at IS NULL OR due_at > now()) ORDER BY id FOR NO KEY UPDATE)"""
@@ -111,13 +109,6 @@ def write_terms(conn: Connection, found: Sequence[tuple[Unindexed, Sequence[int]
     touched = [int(row[0]) for row in conn.execute(_INDEX, values).fetchall()]
     mark_due(conn, sorted(set(touched)))
     return len(touched)
-
-
-def mark_sunken(conn: Connection, keys: Sequence[int]) -> None:
-    """Ask for a pass over the namespaces of those of the records that are pinned and cold: it lifts them."""
-    sunken = sorted(int(row[0]) for row in conn.execute(_SUNKEN, (list(keys),)).fetchall())
-    if sunken:
-        mark_due(conn, sunken)
 
 
 def mark_due(conn: Connection, namespace_ids: Sequence[int]) -> None:

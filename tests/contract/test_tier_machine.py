@@ -200,7 +200,7 @@ class TierMachine(RuleBasedStateMachine):
         kept = dict(self.model)
         tiers = self.tiers()
         self.gone(who, sorted(some | {"never there"}))
-        assert manager.import_lines(lines) == len(kept)
+        assert manager.import_lines(lines, overwrite=True) == len(kept)
         self.model = kept
         assert list(manager.export(NS)) == lines
         assert self.tiers() == tiers
