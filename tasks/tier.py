@@ -36,6 +36,7 @@ from isotherm.storage.postgres import (
 from isotherm.storage.postgres.operations import StepRow
 from isotherm.storage.postgres.outbox import Message
 from isotherm.storage.postgres.pool import Connection, connection
+from isotherm.storage.postgres.reach import system
 from isotherm.storage.postgres.steps import ClaimedStep, NewStep
 from isotherm.storage.postgres.tier_held import Patience
 from isotherm.storage.postgres.tier_move import Moved
@@ -81,13 +82,14 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
     with claimed(payload) as step:
         policy = Policy.parse(step.input["policy"])
         over: QuotaExceeded | None = None
+        elsewhere = _moving_unseen(step)
         with connection() as conn:
             if "quota" in step.input:
                 planned, over = _quota_plan(conn, step, policy)
             else:
                 again = storage.open().settings.hold_base
                 tier_plan.begin_pass(conn, int(step.input["namespace_id"]), again)
-                planned = passes.planned(conn, int(step.input["namespace_id"]), policy)
+                planned = _without(passes.planned(conn, int(step.input["namespace_id"]), policy), elsewhere)
             apart = tier_held.known(conn, [move.key for move in planned.moves])
             batches = plan_batches(planned, policy.batch_size, archive_size=_archive_size(), apart=apart)
             receipt = _plan_receipt(planned, batches)
@@ -108,6 +110,19 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
             _tell_moved(step, moved)
             tell(step, MigrationReported(**_totals([moved.receipt()]), unfinished=0))
     return step.receipt
+
+
+def _without(planned: MigrationPlan, keys: frozenset[int]) -> MigrationPlan:
+    return replace(planned, moves=tuple(move for move in planned.moves if move.key not in keys)) if keys else planned
+
+
+def _moving_unseen(step: ClaimedStep) -> frozenset[int]:
+    """Row-level security hides passes for a quota from those of a namespace: they belong to nobody."""
+    chosen = storage.open().settings
+    if "quota" in step.input or not (chosen.rls and chosen.quotas):
+        return frozenset()
+    with system(), connection() as conn:
+        return tier_passes.moving_in(conn, int(step.input["namespace_id"]))
 
 
 def _goes_at_once(step: ClaimedStep, batches: list[Batch]) -> bool:

@@ -99,6 +99,11 @@ def moving(conn: Connection, keys: Iterable[int]) -> frozenset[int]:
     return frozenset(int(row[0]) for row in conn.execute(_MOVING_OF, {"keys": list(keys)}).fetchall())
 
 
+def moving_in(conn: Connection, namespace_id: int) -> frozenset[int]:
+    """Records of a namespace that an open step is to move."""
+    return frozenset(int(row[0]) for row in conn.execute(MOVING, {"namespace": namespace_id}).fetchall())
+
+
 def summaries_left(
     conn: Connection, namespace_id: int, operation_id: UUID, versions: Mapping[int, int]
 ) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -11,12 +12,15 @@ import pytest
 from inprocess import _READY, STAGES, drive
 from tiering import LONG, NS, accessed, archive, policy, store, tiers
 
+from isotherm import storage
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage.postgres import sweep
+from isotherm.storage.postgres.migrate import migrate
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import producers, ticks
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from uuid import UUID
 
     from isotherm.storage.opened import Storage
@@ -105,6 +109,24 @@ def test_record_that_somebody_is_restoring_is_not_evicted(memory: Storage) -> No
     archive("a")
     producers.restore(NS, ["a"])
     assert producers.plan(NS, policy(cold_capacity=0)).moves == ()
+
+
+@pytest.fixture
+def row_security(emptied_dsn: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The second lock on this module's database, which is off again for the others."""
+    migrate(emptied_dsn, rls=True)
+    with monkeypatch.context() as patched:
+        patched.setenv("ISOTHERM_RLS", "on")
+        yield
+    storage.close()
+    migrate(emptied_dsn, rls=os.environ.get("ISOTHERM_TEST_RLS") == "on")
+
+
+@pytest.mark.usefixtures("row_security")
+def test_pass_under_row_security_leaves_out_what_one_for_a_quota_moves(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    test_pass_for_a_quota_and_one_of_a_namespace_share_what_is_to_be_done(monkeypatch, request, quota_first=True)
 
 
 @pytest.mark.parametrize("quota_first", [True, False])
