@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +32,7 @@ from isotherm.storage.postgres import (
     tier_held,
     tier_index,
     tier_move,
+    tier_passes,
     tier_plan,
 )
 from isotherm.storage.postgres.operations import StepRow
