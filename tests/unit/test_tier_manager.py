@@ -75,7 +75,11 @@ def test_a_pinned_record_that_is_remembered_again_is_never_below_warm() -> None:
     assert manager.remember(NS, new("a", "kelp a", pinned=True)).tier is WARM
     for record_id in ("b", "c"):
         assert manager.remember(NS, new(record_id, "eelgrass", tier=COLD)).tier is WARM
-    assert [(move.record_id, move.source, move.reason) for move in seen.moves] == [("a", COLD, Reason.PIN)]
+    assert [(move.record_id, move.source, move.reason) for move in seen.moves] == [
+        ("a", COLD, Reason.PIN),
+        ("b", COLD, Reason.RESTORE),
+        ("c", HOT, Reason.RESTORE),
+    ]
     version = manager.get(NS, "a").version
     assert manager.remember(NS, new("a", "kelp a", pinned=True)).version == version
 
