@@ -32,11 +32,15 @@ def stored(new: NewRecord) -> StoredRecord:
     )
 
 
-def remembered_again(known: StoredRecord, new: StoredRecord, now: datetime) -> StoredRecord:
+def remembered_again(
+    known: StoredRecord, new: StoredRecord, now: datetime, levels: frozenset[Tier] = frozenset(Tier)
+) -> StoredRecord:
     """A record whose id is remembered once more.
 
     The same text keeps its tier and its summary; another one starts anew in the tier it asks for. What was learned of its
     use stays in both cases, and so does a pin; a pinned record does not start below warm.
+
+    Args: levels: the tiers of its store, which may have no warm.
     """
     told = replace(
         known,
@@ -47,7 +51,7 @@ def remembered_again(known: StoredRecord, new: StoredRecord, now: datetime) -> S
         pinned=known.pinned or new.pinned,
     )
     if known.content == new.content:
-        return told
+        return kept_up(told, now, levels)
     values = [value for value in (known.value_log, new.value_log) if value is not None]
     told = replace(
         told,
@@ -55,16 +59,22 @@ def remembered_again(known: StoredRecord, new: StoredRecord, now: datetime) -> S
         last_access_at=max(known.last_access_at, new.last_access_at),
         value_log=max(values, default=None),
     )
-    target = Tier.WARM if told.pinned and new.tier is Tier.COLD else new.tier
+    target = Tier.WARM if told.pinned and new.tier is Tier.COLD and Tier.WARM in levels else new.tier
     summary = new.summary if target is Tier.COLD else None
     if target is known.tier:
         return replace(told, summary=summary)
     return moved(told, target, now, Reason.RESTORE, summary=summary)
 
 
-def kept_up(record: StoredRecord, now: datetime) -> StoredRecord:
-    """A record that is lifted to warm if it is pinned and below."""
-    return moved(record, Tier.WARM, now, Reason.PIN) if record.pinned and record.tier is Tier.COLD else record
+def pinned(record: StoredRecord, now: datetime, levels: frozenset[Tier]) -> StoredRecord:
+    """A record that is pinned, and not below warm in a store that has one."""
+    return kept_up(replace(record, pinned=True), now, levels)
+
+
+def kept_up(record: StoredRecord, now: datetime, levels: frozenset[Tier]) -> StoredRecord:
+    """A record that is lifted to warm if it is pinned and below, in a store that has one."""
+    sunken = record.pinned and record.tier is Tier.COLD and Tier.WARM in levels
+    return moved(record, Tier.WARM, now, Reason.PIN) if sunken else record
 
 
 def edited(record: StoredRecord, edit: RecordEdit, now: datetime) -> StoredRecord:

@@ -30,7 +30,7 @@ from isotherm.pipeline.tier.observers import MigrationObserver
 from isotherm.pipeline.tier.outline import Outline, outlines, records
 from isotherm.pipeline.tier.passing import Passing, PassReport
 from isotherm.pipeline.tier.plan import MigrationPlan, Move
-from isotherm.pipeline.tier.policy import Policy, reachable
+from isotherm.pipeline.tier.policy import Policy, refuse_unkept
 from isotherm.pipeline.tier.ranking import Lexical
 from isotherm.pipeline.tier.recalling import Recalling
 from isotherm.pipeline.tier.records import CONTENT_MAX_BYTES, NewRecord, Reason, Record, Tier
@@ -88,7 +88,7 @@ class Manager:
     ) -> None:
         self._store = store
         self._policy = policy or Policy()
-        _refuse_phantom_moves(store, self._policy)
+        refuse_unkept(self._policy, store.levels)
         self._weights = weights or RecallWeights()
         self._summaries = summaries or NoopColdSummary()
         self._writer = Writer(store)
@@ -108,19 +108,18 @@ class Manager:
     def remember(self, namespace: Namespace, record: NewRecord) -> Record:
         """Store a record; one with a blank id gets a new one.
 
-        The same id with the same text keeps its tier and its use, but a pin lifts it out of cold; with another text it
-        replaces the old one.
+        The same id with the same text keeps its tier and its use, but a pin lifts it out of cold; another text replaces it.
 
         Returns: the record as stored. Raises: RejectedError for input that cannot be stored, or when too many would be
         pinned; TransientError when the store is out of reach.
         """
-        owner, now = checked(namespace), self._now()
+        owner, now, levels = checked(namespace), self._now(), self._store.levels
         given = (record if record.id.strip() else replace(record, id=secrets.token_hex(_ID_BYTES))).cleaned()
         with self._pinning(owner, given.id) if given.pinned else nullcontext():
             new = self._summarized(owner, changes.stored(given))
 
             def rule(known: StoredRecord | None) -> StoredRecord:
-                return new if known is None else self._kept_up(changes.remembered_again(known, new, now), now)
+                return new if known is None else changes.remembered_again(known, new, now, levels)
 
             before, after = self._writer.change(owner, new.id, rule)
         if Tier.COLD in {new.tier, before and before.tier}:
@@ -160,10 +159,10 @@ class Manager:
 
         Raises: NotFoundError; RejectedError when too many would be pinned.
         """
-        owner, now = checked(namespace), self._now()
+        owner, now, levels = checked(namespace), self._now(), self._store.levels
         with self._pinning(owner, record_id):
             before, after = self._writer.change(
-                owner, checked_id(record_id), lambda known: self._kept_up(replace(existing(known), pinned=True), now)
+                owner, checked_id(record_id), lambda known: changes.pinned(existing(known), now, levels)
             )
         self._note_move(owner, before, after, Reason.PIN, now)
         return self._shown(owner, after, now)
@@ -360,9 +359,6 @@ class Manager:
         except RejectedError:
             return replace(new, tier=Tier.WARM)
 
-    def _kept_up(self, record: StoredRecord, now: datetime) -> StoredRecord:
-        return changes.kept_up(record, now) if Tier.WARM in self._store.levels else record
-
     def _keep_summary(self, owner: Namespace, new: StoredRecord, after: StoredRecord) -> None:
         """Leave in the index of summaries what is stored, whatever was made of the new record."""
         if after.summary is None:
@@ -402,9 +398,3 @@ class Manager:
             self._passing.forget_summary(owner, after.id)
         self._passing.held.drop(owner, after.id)
         self._moves.add(owner, Move(0, after.version, before.tier, after.tier, reason, after.id), now)
-
-
-def _refuse_phantom_moves(store: Store, policy: Policy) -> None:
-    missing = sorted(reachable(policy, store.levels) - store.levels)
-    if missing:
-        raise RejectedError(f"the policy moves records to {missing[0]}, which the store does not keep")

@@ -7,6 +7,7 @@ from typing import Annotated, Protocol, Self
 
 from pydantic import Field
 
+from isotherm.pipeline.errors import RejectedError
 from isotherm.pipeline.tier.heat import threshold_log
 from isotherm.pipeline.tier.model import FrozenModel
 from isotherm.pipeline.tier.records import Reason, Tier
@@ -189,6 +190,13 @@ def reachable(policy: Policy, starts: Iterable[Tier] = (Tier.HOT,)) -> frozenset
     if Tier.HOT in found and leaves_hot:
         found.add(Tier.WARM)
     return frozenset(found)
+
+
+def refuse_unkept(policy: Policy, levels: frozenset[Tier]) -> None:
+    """Refuse a policy for a store of these tiers. Raises: RejectedError when it moves records into one that is none of them."""
+    missing = sorted(reachable(policy, levels) - levels)
+    if missing:
+        raise RejectedError(f"the policy moves records to {missing[0]}, which the store does not keep")
 
 
 def _older(moment: datetime | None, limit: timedelta | None, now: datetime) -> bool:

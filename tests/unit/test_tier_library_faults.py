@@ -604,3 +604,12 @@ def test_what_is_imported_stands_in_for_a_lost_record() -> None:
     lose(bodies, HOT, "kelp a")
     assert manager.import_lines(lines) == 1
     assert manager.get(NS, "a").content == "kelp a"
+
+
+def test_a_pin_lifts_nothing_where_there_is_no_warm() -> None:
+    seen = Recorder()
+    manager = managed(Policy.single_level(), row("a", COLD), store=MemoryStore([COLD]), observer=seen)
+    assert manager.remember(NS, new("a", "kelp a", pinned=True)).tier is COLD
+    assert manager.remember(NS, new("a", "eelgrass", tier=COLD)).pinned
+    assert manager.pin(NS, "a").tier is COLD
+    assert told(manager, seen) == []

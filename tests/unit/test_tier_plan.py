@@ -435,6 +435,6 @@ def test_a_pass_demotes_by_capacity_no_more_than_overflow_and_exchanges(rows: li
     for tier in (HOT, WARM):
         capacity = rules.capacity(tier)
         out = [move for move in plan.moves if move.source is tier and move.reason is Reason.CAPACITY]
-        lifted = sum(move.target is tier and move.reason is Reason.ACCESS for move in plan.moves)
+        lifted = sum(move.target is tier and move.reason in {Reason.ACCESS, Reason.PIN} for move in plan.moves)
         held = sum(row.tier is tier for row in rows)
         assert len(out) <= (0 if capacity is None else max(0, held - capacity) + lifted)
