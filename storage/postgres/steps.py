@@ -249,7 +249,7 @@ def end(
 
     Raises: LostLeaseError when the step is not ours any more.
     """
-    conn.execute("SELECT 1 FROM operations WHERE id = %s FOR NO KEY UPDATE", (step.operation_id,))
+    _hold(conn, step)
     row = conn.execute(
         _END,
         {
@@ -267,6 +267,11 @@ def end(
         raise LostLeaseError(f"step {step.id} has another runner")
     wake(conn, step)
     return str(row[0])
+
+
+def _hold(conn: Connection, step: ClaimedStep) -> None:
+    """Lock the operation before any of its steps, as whoever takes records out of steps does."""
+    conn.execute("SELECT 1 FROM operations WHERE id = %s FOR NO KEY UPDATE", (step.operation_id,))
 
 
 def wake(conn: Connection, step: ClaimedStep) -> None:
@@ -303,6 +308,7 @@ def store_answer(conn: Connection, step: ClaimedStep, answer: dict[str, Any]) ->
 
     Raises: LostLeaseError when the step is not ours any more.
     """
+    _hold(conn, step)  # it may end in the same transaction
     sql = "UPDATE operation_steps SET answer = %s WHERE id = %s AND token = %s AND state = 'running'"
     if conn.execute(sql, (Jsonb(answer), step.id, step.token)).rowcount != 1:
         raise LostLeaseError(f"step {step.id} has another runner")

@@ -176,7 +176,7 @@ def test_header_step_that_ends_dead_makes_the_operation_partial_and_the_report_s
     operation_id = start_pass()
     ended = finish(operation_id)
     assert ended.state == "partial"
-    assert ended.result == result(15, 1)
+    assert ended.result == {**result(15, 1), "set_aside": 5}
     assert "ValueError in faulty.py:" in str(ended.error)
     [dead] = [s for s in of_stage(operation_id, "tier.migrate") if s.state != "done"]
     assert (dead.state, dead.attempts) == ("dead", 2)

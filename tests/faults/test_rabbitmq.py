@@ -249,7 +249,7 @@ def test_countdown_holds_its_message_and_nothing_else(rabbit: RabbitServer, proc
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(passes, "publish_after_commit", lambda _: None)
         operation_id = producers.reconcile(ATLAS).operation_id
-    app.send_task(stages.PLAN, args=[job_of(operation_id)], countdown=2)
+    app.send_task(stages.PLAN, args=[job_of(operation_id)], countdown=6)
     others = ingest(conversation(60))
     wait_until(lambda: consumed(others), what="what came later")
     assert not producers.operation(operation_id).final

@@ -169,7 +169,7 @@ def test_records_are_pinned_by_their_ids(conn: Any) -> None:
     place, ids = ids_of(conn), [f"r{n}" for n in range(9, 200, 10)]
     assert tier_edit.pin(conn, operation(conn), place, ids, PATIENCE, most=1_000)[0].records == COUNT
     assert tier_edit.unpin(conn, operation(conn), place, ids, PATIENCE)[0].records == COUNT
-    tier_edit.check_pins(conn, place, ["new"], 1_000)
+    tier_edit.check_pins(conn, [place.namespace_id], 1_000)
     assert conn.stays_on("tier_records_namespace_id_id_key", "tier_records_pinned", rows=250, pages=PAGES)
 
 
