@@ -244,8 +244,8 @@ def test_worker_outlives_the_end_of_its_processes_together_with_that_of_its_conn
     assert {one["pool"]["implementation"] for one in stats.values()} == {"isotherm.tasks.prefork:TaskPool"}
 
 
-def test_countdown_holds_its_message_and_nothing_else(rabbit: RabbitServer, processes: Processes) -> None:
-    worker = processes.worker(concurrency=1)
+def test_countdown_holds_its_message_and_one_place_of_its_worker(rabbit: RabbitServer, processes: Processes) -> None:
+    worker = processes.worker(concurrency=2)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(passes, "publish_after_commit", lambda _: None)
         operation_id = producers.reconcile(ATLAS).operation_id
