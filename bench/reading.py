@@ -70,7 +70,7 @@ def recall(ground: Arena, *, quick: bool) -> list[Line]:
 
 
 def _recall(ground: Arena, size: int, sessions: int, *, quick: bool) -> list[Line]:
-    rounds, count = (3, 20) if quick else (5, 60)
+    rounds, count = (3, 20) if quick else (9, 60)
     where = f"{size:,} records in " + (f"{sessions:,} sessions" if sessions > 1 else "one session")
     with ground.fresh() as opened, ground.bare() as conn:
         corpus = zipf(size)

@@ -79,7 +79,7 @@ def remember(ground: Arena, *, quick: bool) -> list[Line]:
         one = alternate(bare, single, rounds)
         steady = alternate(bare, sustained, rounds)
         many = alternate(bare, batched, rounds)
-        raw = against_inserts(ground, Inserts(conn), [namespace], "remember", "records", rounds)
+        raw = against_inserts(ground, Inserts(conn), [namespace], "remember", "records", 3 * rounds)
     per = [(f.rate, o.rate * _BATCH) for f, o in zip(many.floor, many.ours, strict=True)]
     ratios = [mine / base for base, mine in per]
     return [
