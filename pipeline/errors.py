@@ -44,6 +44,10 @@ class ErasedError(TransientError):
     """The namespace of a write was erased between the look at its name and the write; the same call makes it anew."""
 
 
+class DeadlockError(TransientError):
+    """Two transactions waited for each other and this one was rolled back whole; the same call may be made at once."""
+
+
 class LostLeaseError(IsothermError):
     """Another runner owns the step now; what this runner did is rolled back."""
 

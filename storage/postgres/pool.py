@@ -16,7 +16,14 @@ from psycopg import errors as pg
 from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from isotherm.pipeline.errors import ErasedError, OutOfReachError, RejectedError, TransientError, UnavailableError
+from isotherm.pipeline.errors import (
+    DeadlockError,
+    ErasedError,
+    OutOfReachError,
+    RejectedError,
+    TransientError,
+    UnavailableError,
+)
 from isotherm.storage.postgres import reach
 
 Connection = psycopg.Connection[TupleRow]
@@ -33,7 +40,6 @@ _PLANNED_S = 10.0
 _PASSING = (
     pg.OperationalError,
     pg.SerializationFailure,
-    pg.DeadlockDetected,
     pg.LockNotAvailable,
     pg.QueryCanceled,
     pg.InterfaceError,
@@ -241,6 +247,8 @@ def _translated() -> Iterator[None]:
         raise UnavailableError("PostgreSQL cannot be reached") from error
     except _REFUSED as error:
         raise RejectedError(f"a value that PostgreSQL cannot store: {type(error).__name__}") from error
+    except pg.DeadlockDetected as error:
+        raise DeadlockError(f"PostgreSQL: {type(error).__name__} {error.sqlstate}") from error
     except _PASSING as error:
         _State.used.clear()  # what ended this connection may have ended the others
         raise TransientError(f"PostgreSQL: {type(error).__name__} {error.sqlstate or ''}".rstrip()) from error
