@@ -44,8 +44,12 @@ class ErasedError(TransientError):
     """The namespace of a write was erased between the look at its name and the write; the same call makes it anew."""
 
 
-class DeadlockError(TransientError):
-    """Two transactions waited for each other and this one was rolled back whole; the same call may be made at once."""
+class RacedError(TransientError):
+    """Another writer came between, and this write was rolled back whole; the same call may be made again at once."""
+
+
+class DeadlockError(RacedError):
+    """Two transactions waited for each other, and this one was ended."""
 
 
 class LostLeaseError(IsothermError):

@@ -18,14 +18,12 @@ from isotherm.storage.brain_find import Finder
 from isotherm.storage.brain_kinds import Kinds
 from isotherm.storage.brain_read import Searches
 from isotherm.storage.postgres import brain_edges, brain_write, operations
-from isotherm.storage.postgres.brain_write import Put, RacedError, Written
+from isotherm.storage.postgres.brain_write import Put, Written
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.operations import NewOperation
-from isotherm.storage.postgres.pool import connection
+from isotherm.storage.postgres.pool import Connection, again_if_raced, connection
 from isotherm.storage.postgres.reach import of_operation
 from isotherm.storage.postgres.tier_write import Patience
-
-_TRIES = 3
 
 
 class Engine(Kinds, Searches, Walks):
@@ -70,19 +68,9 @@ class Engine(Kinds, Searches, Walks):
         """
         with observed(self.observer, Op.PUT) as outcome:
             checked = replace(wanted, objects=[self.catalog.validate(each) for each in wanted.objects])
-            done = self._put(new, checked)
+            done = _written(lambda conn: brain_write.put(conn, new, checked, self._patience))
             outcome.hits = done.written
             return done
-
-    def _put(self, new: NewOperation, wanted: Put) -> Written:
-        for tried in range(1, _TRIES + 1):
-            try:
-                with connection() as conn:
-                    return brain_write.put(conn, new, wanted, self._patience)
-            except RacedError:
-                if tried == _TRIES:
-                    raise
-        raise AssertionError("the loop returns or raises")
 
     @of_operation
     def soft_delete(
@@ -90,9 +78,11 @@ class Engine(Kinds, Searches, Walks):
     ) -> Written:
         """Take objects and their parts out of every search. Raises: as `brain_write.soft_delete`."""
         now = self.config.now()
-        with observed(self.observer, Op.SOFT_DELETE) as outcome, connection() as conn:
-            done = brain_write.soft_delete(
-                conn, new, place, ids, self._patience, expected_revision=expected_revision, now=now
+        with observed(self.observer, Op.SOFT_DELETE) as outcome:
+            done = _written(
+                lambda conn: brain_write.soft_delete(
+                    conn, new, place, ids, self._patience, expected_revision=expected_revision, now=now
+                )
             )
             outcome.hits = done.removed
             return done
@@ -102,27 +92,40 @@ class Engine(Kinds, Searches, Walks):
         """Write an edge. Raises: GraphWriterRequiredError when there is no graph; as `brain_edges.link` besides."""
         with observed(self.observer, Op.LINK) as outcome:
             self._demand_writer()
-            with connection() as conn:
-                operation, fresh = operations.create(conn, new)
-                if not fresh:
-                    return Written(operation.id, new=False)
-                key = brain_edges.link(conn, place.namespace_id, link)
-                outcome.hits = 1
-                return brain_write.begin_mirror(conn, new, [key], self._patience)
+            done = self._edge_written(new, lambda conn: brain_edges.link(conn, place.namespace_id, link))
+            outcome.hits = done.written
+            return done
 
     @of_operation
     def unlink(self, new: NewOperation, place: Place, key: EdgeKey) -> Written:
         """Take an edge out. Raises: GraphWriterRequiredError when there is no graph; as `brain_edges.unlink` besides."""
         with observed(self.observer, Op.UNLINK) as outcome:
             self._demand_writer()
-            with connection() as conn:
-                operation, fresh = operations.create(conn, new)
-                if not fresh:
-                    return Written(operation.id, new=False)
-                edge = brain_edges.unlink(conn, place.namespace_id, key)
-                outcome.hits = 1
-                return brain_write.begin_mirror(conn, new, [edge], self._patience)
+            done = self._edge_written(new, lambda conn: brain_edges.unlink(conn, place.namespace_id, key))
+            outcome.hits = done.written
+            return done
+
+    def _edge_written(self, new: NewOperation, change: Callable[[Connection], int]) -> Written:
+        """Change an edge, of which `change` gives the key, unless the call repeats an earlier one."""
+
+        def write(conn: Connection) -> Written:
+            operation, fresh = operations.create(conn, new)
+            if not fresh:
+                return Written(operation.id, new=False)
+            return brain_write.begin_mirror(conn, new, [change(conn)], self._patience)
+
+        return _written(write)
 
     def _demand_writer(self) -> None:
         if self._graph is None:
             raise GraphWriterRequiredError("this engine has no graph to write an edge to")
+
+
+def _written(write: Callable[[Connection], Written]) -> Written:
+    """A write of objects or edges: they are locked in one order, but not what another writer adds meanwhile."""
+
+    def once() -> Written:
+        with connection() as conn:
+            return write(conn)
+
+    return again_if_raced(once)

@@ -16,7 +16,7 @@ from isotherm.pipeline.brain import writing
 from isotherm.pipeline.brain.errors import ObjectNotFoundError, RevisionConflictError
 from isotherm.pipeline.brain.objects import NewObject
 from isotherm.pipeline.brain.writing import Change, PutPlan, StoredRow
-from isotherm.pipeline.errors import TransientError
+from isotherm.pipeline.errors import RacedError
 from isotherm.pipeline.stages import BRAIN_EMBED, BRAIN_MENTION, BRAIN_MIRROR
 from isotherm.storage.postgres import brain_mirror, brain_vectors, brain_words, operations, outbox, steps
 from isotherm.storage.postgres.namespaces import Place
@@ -83,10 +83,6 @@ _DELETE = """
 UPDATE brain_objects
 SET deleted_at = %(now)s, updated_at = %(now)s, revision = revision + 1, terms = '{}', counts = NULL, length = 0
 WHERE key = ANY(%(keys)s)"""
-
-
-class RacedError(TransientError):
-    """Another writer was faster with an object that was not there when this one looked; trying again finds it."""
 
 
 @dataclass(frozen=True, slots=True)

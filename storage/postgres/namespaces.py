@@ -9,9 +9,9 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from isotherm.pipeline.errors import DeadlockError, ErasedError, OutOfReachError, RejectedError
+from isotherm.pipeline.errors import ErasedError, OutOfReachError, RejectedError
 from isotherm.pipeline.identity import Bank, Namespace
-from isotherm.storage.postgres.pool import Connection, connection, on_erased
+from isotherm.storage.postgres.pool import Connection, again_if_raced, connection, on_erased
 from isotherm.storage.postgres.reach import system
 
 T = TypeVar("T")
@@ -138,8 +138,6 @@ def forget_places() -> None:
 # Banks that had more records than are ever counted, and when that was seen: to count so many takes as long as to find.
 _LARGE: dict[Bank, float] = {}
 _LARGE_S = 60.0
-# Times that a write is made which loses deadlocks.
-_DEADLOCKS = 4
 
 
 def is_large(bank: Bank) -> bool:
@@ -161,18 +159,12 @@ on_erased(forget_places)
 def again_if_erased(write: Callable[[], T]) -> T:
     """Write, and once more when a namespace was erased since this process looked up its ids; `write` looks them up itself.
 
-    A write that lost a deadlock was rolled back whole and is made again, too, a few times.
-    Raises: as `write` does.
+    Either is made again as `pool.again_if_raced` does. Raises: as `write` does.
     """
-    for left in reversed(range(_DEADLOCKS)):
-        try:
-            return write()
-        except DeadlockError:
-            if not left:
-                raise
-        except (ErasedError, OutOfReachError):
-            break
-    return write()
+    try:
+        return again_if_raced(write)
+    except (ErasedError, OutOfReachError):
+        return again_if_raced(write)
 
 
 def columns(namespace: Namespace) -> dict[str, str | None]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from pgvector.psycopg import register_vector
@@ -20,6 +20,7 @@ from isotherm.pipeline.errors import (
     DeadlockError,
     ErasedError,
     OutOfReachError,
+    RacedError,
     RejectedError,
     TransientError,
     UnavailableError,
@@ -27,6 +28,7 @@ from isotherm.pipeline.errors import (
 from isotherm.storage.postgres import reach
 
 Connection = psycopg.Connection[TupleRow]
+T = TypeVar("T")
 
 # A connection that was used this recently is not asked again whether it lives; the ping costs a round trip.
 _TRUSTED_S = 2.0
@@ -35,6 +37,9 @@ _TRUSTED_S = 2.0
 # anew: a minute, in which a hundred thousand records are written, or never with autovacuum off. So plans are made anew, of
 # the statements that are still used, after this long.
 _PLANNED_S = 10.0
+
+# Times that a write is made which others come between.
+_TRIES = 4
 
 # What another try may cure. Other database errors are bugs and keep their type.
 _PASSING = (
@@ -277,6 +282,20 @@ def _about_owners(error: psycopg.Error) -> Exception | None:
     for forget in _State.on_erased:
         forget()
     return meant
+
+
+def again_if_raced(write: Callable[[], T]) -> T:
+    """Make a write in its own transaction, and again, a few times in all, when another writer came between.
+
+    Raises: as `write` does, in the end RacedError too.
+    """
+    for left in reversed(range(_TRIES)):
+        try:
+            return write()
+        except RacedError:
+            if not left:
+                raise
+    raise AssertionError("the loop returns or raises")
 
 
 def moment(conn: Connection) -> datetime:
