@@ -41,8 +41,6 @@ _OBJECT_IDS = """
 SELECT id FROM brain_objects WHERE namespace_id = %s AND parent_id IS NULL AND deleted_at IS NULL ORDER BY id"""
 _EDGE_KEYS = "SELECT key FROM brain_edges WHERE namespace_id = %s AND deleted_at IS NULL ORDER BY key"
 
-_HOLD = "SELECT 1 FROM namespaces WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
-
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
@@ -137,7 +135,7 @@ def _late_steps(opened: Storage, erasure: Erasure) -> tuple[Message, ...]:
     It holds its namespace until its steps are there, so they are waited for.
     """
     with connection() as conn:
-        conn.execute(_HOLD, (erasure.namespace_ids,))
+        namespaces.hold(conn, erasure.namespace_ids)
         scrubbed, messages = tier_forget_ledgers.scrub(
             conn, erasure.namespace_ids, erasure.bank_ids, erasure.record_keys, opened.patience
         )

@@ -20,6 +20,8 @@ T = TypeVar("T")
 # the planner takes a namespace for one of average size, and would as soon look through all of its records for some ids.
 EACH_ID = """(SELECT DISTINCT i.id COLLATE "C" AS id FROM unnest(%(ids)s::text[]) AS i (id) ORDER BY 1) AS g"""
 
+_HOLD = "SELECT 1 FROM namespaces WHERE id = ANY(%s) ORDER BY id FOR NO KEY UPDATE"
+
 # A lookup first: an insert that finds its row would wait for every writer that holds a reference to it. For the same
 # reason the update that makes a conflict return its row names no key column.
 _FIND = """
@@ -165,6 +167,11 @@ def again_if_erased(write: Callable[[], T]) -> T:
         return again_if_raced(write)
     except (ErasedError, OutOfReachError):
         return again_if_raced(write)
+
+
+def hold(conn: Connection, namespace_ids: Sequence[int]) -> None:
+    """Lock namespaces in order until the transaction ends; who only refers to one is not held up."""
+    conn.execute(_HOLD, (list(namespace_ids),))
 
 
 def columns(namespace: Namespace) -> dict[str, str | None]:

@@ -198,14 +198,15 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
     parts = {"scope": within, "in_bank": _in_bank(scope, "r"), "postings": _in_bank(scope, "p")}
     tests = [_IN_TIERS] * (len(values["tiers"]) < len(Tier))
     parts["newest"] = in_order(scope, "r.key", tests, limit="%(recent)s", newest_first=True)
-    parts["of_time"] = in_order(scope, "r.key", [*tests, _IN_SPAN], limit="%(recent)s", newest_first=True)
-    parts["compared"] = in_order(scope, "r.key, r.vector_state", tests, limit="%(compared)s", newest_first=True)
     parts["sum"] = "" if _is_whole_bank(scope) else _SUM.format(depth=within_namespaces(scope, "d"))
     parts["on_tiers"] = _ON_TIERS if len(values["tiers"]) < len(Tier) else ""
     forms = [_POSTINGS] * (values["tiers"] != [Tier.COLD.rank]) + [_COLD] * (Tier.COLD.rank in values["tiers"])
     parts |= {"cold": cold_words.having(scope, "q.term")}
     parts["forms"] = "\n    UNION ALL".join(forms).format(**parts)
-    branches = [_NEWEST, _UNSPLIT, *([_OF_TIME] if "from" in values else [])]
+    branches = [_NEWEST, _UNSPLIT]
+    if "from" in values:
+        parts["of_time"] = in_order(scope, "r.key", [*tests, _IN_SPAN], limit="%(recent)s", newest_first=True)
+        branches.append(_OF_TIME)
     bank = scope.bank if _is_whole_bank(scope) else None
     is_large = bank is not None and namespaces.is_large(bank)
     if values["terms"]:
@@ -213,6 +214,7 @@ def _proposed(conn: Connection, scope: Scope, within: str, values: dict[str, Any
             branches.append(_SIZE_OF_NAMESPACES if bank is None else _SIZE_OF_BANK)
         branches.append(_WORDS)
     if near is not None:
+        parts["compared"] = in_order(scope, "r.key, r.vector_state", tests, limit="%(compared)s", newest_first=True)
         branches.append(_NEAR.format(leg=near.leg(searched=False)))
     sql = "\nUNION ALL".join(branches).format(**parts)
     found = _Proposed(legs={"recent": [], "unindexed": [], "vector": [], "lexical": []})

@@ -297,8 +297,13 @@ def operations(conn: Connection, erasure: Erasure, limit: int) -> int:
 
 def lock_records(conn: Connection, erasure: Erasure, limit: int) -> list[int]:
     """Lock records of the scope; returns their keys."""
-    locked = conn.execute(_LOCK_RECORDS, {**erasure.scope, "limit": limit}).fetchall()
-    return [int(row[0]) for row in locked]
+    return lock_of(conn, erasure.scope["namespaces"], limit)
+
+
+def lock_of(conn: Connection, namespace_ids: Sequence[int], limit: int) -> list[int]:
+    """Lock records of namespaces; returns their keys."""
+    rows = conn.execute(_LOCK_RECORDS, {"namespaces": list(namespace_ids), "limit": limit}).fetchall()
+    return [int(row[0]) for row in rows]
 
 
 def lock_by_id(conn: Connection, namespace_id: int, ids: Sequence[str]) -> list[int]:

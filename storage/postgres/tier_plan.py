@@ -10,7 +10,7 @@ from isotherm.pipeline.tier import heat
 from isotherm.pipeline.tier.plan import Snapshot, State
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import Tier
-from isotherm.storage.postgres import tier_held, tier_index, tier_passes
+from isotherm.storage.postgres import namespaces, tier_held, tier_index, tier_passes
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_held import Patience
 
@@ -73,7 +73,6 @@ UNION ALL
 (SELECT 'sunken', {COLUMNS} FROM tier_records AS r
  WHERE namespace_id = %(namespace)s AND tier = 1 AND pinned AND {_FREE} LIMIT %(most)s)"""
 
-_LOCK = "SELECT 1 FROM namespaces WHERE id = %s FOR NO KEY UPDATE"
 _LOOK_AGAIN = f"UPDATE namespaces SET due_at = now() + {tier_held.WAIT.format(times=0)} WHERE id = %(namespace)s"
 _DUE_NOW = "UPDATE namespaces SET due_at = now() WHERE id = %s"
 _NAMESPACES_OF = "SELECT DISTINCT namespace_id FROM tier_records WHERE key = ANY(%s) ORDER BY namespace_id"
@@ -135,7 +134,7 @@ def begin_pass(conn: Connection, namespace_id: int, again: timedelta = _AGAIN) -
 
     Args: again: when it is due all the same, should the pass never come to its end.
     """
-    conn.execute(_LOCK, (namespace_id,))
+    namespaces.hold(conn, [namespace_id])
     conn.execute(_LOOK_AGAIN, {"namespace": namespace_id, "base": again, "cap": again})
     conn.execute(_FOLD, {"namespace": namespace_id, "most": _UNFOLDED})
 

@@ -58,7 +58,6 @@ WHERE key = %(key)s"""
 _MAKE_WHOLE = """
 WITH emptied AS (DELETE FROM cold_bodies WHERE record_key = %(key)s)
 UPDATE tier_records SET summary = %(content)s WHERE key = %(key)s"""
-_LOCK_SOME = "SELECT key FROM tier_records WHERE namespace_id = %s ORDER BY namespace_id, id LIMIT %s FOR UPDATE"
 _ERASE_ANSWERS = """
 UPDATE operation_steps AS s SET answer = '{"summaries": {}, "refused": {}}' FROM operations AS o
 WHERE o.id = s.operation_id AND o.namespace_id = %(ns)s AND s.stage = %(stage)s AND s.answer IS NOT NULL
@@ -240,7 +239,7 @@ def erase_answers(conn: Connection, place: Place) -> None:
 
 def erase_some(conn: Connection, place: Place, limit: int, patience: Patience) -> int:
     """Remove records of a namespace, at most `limit`, and erase them; returns how many."""
-    keys = [int(row[0]) for row in conn.execute(_LOCK_SOME, (place.namespace_id, limit)).fetchall()]
+    keys = tier_forget.lock_of(conn, [place.namespace_id], limit)
     if keys:
         tier_forget.delete_records(conn, keys)
         erase(conn, place, keys, patience)

@@ -11,7 +11,7 @@ from rich.markup import escape
 from isotherm import storage
 from isotherm.storage.postgres.tier_held import SetAside
 from isotherm.tasks import producers
-from isotherm.tasks.commands.memory import Tenant, tier_name
+from isotherm.tasks.commands.memory import Tenant, names_json, tier_name
 from isotherm.tasks.commands.output import (
     JsonFlag,
     clip,
@@ -55,10 +55,7 @@ def aside(
 def _json(one: SetAside) -> dict[str, Any]:
     return {
         "tenant": one.namespace.tenant,
-        "scope": one.namespace.scope,
-        "agent": one.namespace.agent,
-        "session": one.namespace.session,
-        "run": one.namespace.run,
+        **names_json(one.namespace),
         "id": one.id,
         "tier": one.tier.value,
         "reason": one.reason,

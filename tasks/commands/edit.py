@@ -15,7 +15,18 @@ from isotherm.storage.explain import Explanation, Rating
 from isotherm.storage.postgres.tier_edit import Pinned
 from isotherm.tasks import producers
 from isotherm.tasks.commands.inputs import json_of, text_or_input
-from isotherm.tasks.commands.memory import Agent, Run, ScopeName, Session, Tenant, end_with, named, tier_name, wait_for
+from isotherm.tasks.commands.memory import (
+    Agent,
+    Run,
+    ScopeName,
+    Session,
+    Tenant,
+    end_with,
+    named,
+    names_json,
+    tier_name,
+    wait_for,
+)
 from isotherm.tasks.commands.output import (
     JsonFlag,
     age,
@@ -63,10 +74,7 @@ def record_json(record: Record) -> dict[str, Any]:
     """A record for programs."""
     return {
         "id": record.id,
-        "agent": record.namespace.agent,
-        "session": record.namespace.session,
-        "scope": record.namespace.scope,
-        "run": record.namespace.run,
+        **names_json(record.namespace),
         "text": record.content,
         "summary": record.summary,
         "tier": record.tier.value,

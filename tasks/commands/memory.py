@@ -70,6 +70,11 @@ def named(agent: str, session: str | None, scope: str | None, run: str | None, t
     return Namespace.of(agent, session, "session" if scope is None else scope, run=run, tenant=tenant)
 
 
+def names_json(namespace: Namespace) -> dict[str, str | None]:
+    """The names of a namespace for programs, under its tenant."""
+    return {name: getattr(namespace, name) for name in ("agent", "session", "scope", "run")}
+
+
 def wanted(agent: str, session: str | None, scope: str | None, run: str | None, tenant: str | None) -> list[Namespace]:
     """The namespace that options name, or all of the agent when they name none of its parts."""
     if names_one(session, scope, run):

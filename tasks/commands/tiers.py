@@ -26,7 +26,17 @@ from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.reach import reaching, system
 from isotherm.tasks import producers
 from isotherm.tasks.commands.aside import aside
-from isotherm.tasks.commands.memory import TIER_COLORS, Agent, Run, ScopeName, Session, Tenant, tier_name, wanted
+from isotherm.tasks.commands.memory import (
+    TIER_COLORS,
+    Agent,
+    Run,
+    ScopeName,
+    Session,
+    Tenant,
+    names_json,
+    tier_name,
+    wanted,
+)
 from isotherm.tasks.commands.output import (
     JsonFlag,
     age,
@@ -95,14 +105,7 @@ def depth(agent: str | None, tenant: str | None) -> list[dict[str, Any]]:
             continue  # made, or forgotten, between the two looks
         one = found.setdefault(
             namespace_id,
-            {
-                "agent": row.namespace.agent,
-                "session": row.namespace.session,
-                "scope": row.namespace.scope,
-                "run": row.namespace.run,
-                "due_at": row.due_at,
-                "tiers": {},
-            },
+            {**names_json(row.namespace), "due_at": row.due_at, "tiers": {}},
         )
         one["tiers"][tier.value] = {"records": records, "bytes": content_bytes, "oldest_access": oldest}
     return [found[i] for i in listed if i in found]
@@ -215,10 +218,7 @@ def _target(move: Move) -> str:
 
 def _plan_json(found: _Planned) -> dict[str, Any]:
     return {
-        "agent": found.namespace.agent,
-        "session": found.namespace.session,
-        "scope": found.namespace.scope,
-        "run": found.namespace.run,
+        **names_json(found.namespace),
         "truncated": found.truncated,
         "held_until": found.held_until,
         "moves": [

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import fakeredis
 import pytest
+from tier_stores import Opened
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import redis
 
 
@@ -19,3 +23,10 @@ def store(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
     fake = fakeredis.FakeRedis()
     yield fake
     fake.close()
+
+
+@pytest.fixture
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
+    """Opens stores of records by their kind, and closes them at the end."""
+    with ExitStack() as held:
+        yield Opened(request, tmp_path, held)

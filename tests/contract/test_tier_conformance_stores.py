@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,15 +25,7 @@ from isotherm.storage.tier_stores.postgres import PostgresStore
 from isotherm.tasks import produce_records, producers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from isotherm.pipeline.tier.store import Store
-
-
-@pytest.fixture
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    with ExitStack() as held:
-        yield Opened(request, tmp_path, held)
 
 
 def keeps_counts_and_deletes(store: Store) -> None:

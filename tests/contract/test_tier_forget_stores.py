@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,18 +15,12 @@ from isotherm.pipeline.tier.records import Tier
 from isotherm.storage.tier_stores.folder import FolderStore
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from isotherm.pipeline.tier.store import Store
 
 OTHER = Namespace.of("atlas", "s2")
-
-
-@pytest.fixture
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    with ExitStack() as held:
-        yield Opened(request, tmp_path, held)
 
 
 @pytest.fixture(params=KINDS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -26,9 +25,6 @@ from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import MOST_LISTED, Position, StoredRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from isotherm.pipeline.tier.store import Store
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -59,12 +55,6 @@ NAMES = st.one_of(
 )
 MAYBE = st.none() | NAMES
 NAMESPACES = st.builds(Namespace, agent=NAMES, session=MAYBE, scope=NAMES, run=MAYBE, tenant=MAYBE)
-
-
-@pytest.fixture
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Opened]:
-    with ExitStack() as held:
-        yield Opened(request, tmp_path, held)
 
 
 @pytest.fixture(params=KINDS)
