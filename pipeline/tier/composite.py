@@ -18,19 +18,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from isotherm.pipeline.errors import IsothermError, RejectedError, TransientError
+from isotherm.pipeline.errors import IsothermError, RejectedError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.bodies import Body, BodyStore, LostBody, Pointer
 from isotherm.pipeline.tier.outline import Outline
 from isotherm.pipeline.tier.policy import Policy, reachable
 from isotherm.pipeline.tier.records import Tier
 from isotherm.pipeline.tier.store import Position, Store, StoredRecord, checked, checked_id, checked_limit, placed
-from isotherm.pipeline.tier.stripes import Stripes
+from isotherm.pipeline.tier.stripes import Stripes, tries
 
 _KEPT = 1_000
 _TRIES = 3
-# A removal that loses this many races in a row meets something that is wrong rather than busy.
-_MOST_TRIES = 1_000
 # Bodies left over that a write tries to remove.
 _PER_WRITE = 4
 
@@ -129,7 +127,7 @@ class CompositeStore:
         namespace, wanted = checked(namespace), checked_id(record_id)
         with self._stripes.of(namespace, wanted):
             self._remove_leftovers(namespace, wanted)
-            for _ in range(_MOST_TRIES):
+            for _ in tries():
                 row = self._index.get(namespace, wanted)
                 if row is None:
                     return self._index.delete(namespace, wanted)
@@ -137,7 +135,7 @@ class CompositeStore:
                 # Not whatever is there by now: another process may have moved the record and named another body.
                 if self._index.evict(namespace, row):
                     return True
-        raise TransientError("the record is changed by others all the time")
+        raise AssertionError("the tries end with an error")
 
     def forget_all(self, namespace: Namespace) -> int:
         """Empty all stores of a namespace, the index last.

@@ -6,10 +6,19 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.identity import Namespace
 
 _STRIPES = 64
+# A call that loses this many races in a row meets something that is wrong rather than busy.
+_MOST_TRIES = 1_000
+
+
+def tries() -> Iterator[int]:
+    """Numbers of the tries of a call that may lose races. Raises: TransientError when the last of them was lost too."""
+    yield from range(_MOST_TRIES)
+    raise TransientError("the record is changed by others all the time")
 
 
 class Stripes:

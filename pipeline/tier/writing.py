@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from isotherm.pipeline.errors import NotFoundError, TransientError
+from isotherm.pipeline.errors import NotFoundError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.store import Store, StoredRecord
-from isotherm.pipeline.tier.stripes import Stripes
-
-# A write that loses this many races in a row meets something that is wrong rather than busy.
-_MOST_TRIES = 1_000
+from isotherm.pipeline.tier.stripes import Stripes, tries
 
 Rule = Callable[[StoredRecord | None], StoredRecord]
 
@@ -27,7 +24,7 @@ class Writer:
 
         Returns: the record before and after. Raises: what the rule or the store raises.
         """
-        for _ in range(_MOST_TRIES):
+        for _ in tries():
             with self._stripes.of(owner, record_id):
                 known = self._store.get(owner, record_id)
                 wanted = rule(known)
@@ -36,7 +33,7 @@ class Writer:
                 done = self._store.swap(owner, known, wanted)
             if done is not None:
                 return known, done
-        raise TransientError("the record is changed by others all the time")
+        raise AssertionError("the tries end with an error")
 
     def replace(self, owner: Namespace, old: StoredRecord, new: StoredRecord) -> bool:
         """Write a record only if it still is the old one."""
