@@ -1,7 +1,8 @@
 """Redis as Celery's broker and result backend, without three habits that long-lived processes cannot afford.
 
-A channel whose connection was given up has no address any more. Closing it gives back what it had not acknowledged, and the
-missing address ends the whole worker, where a lost connection is otherwise retried.
+A channel whose connection was given up has no address any more. Closing it gives back what it had not acknowledged, and a task
+that ends later acknowledges its message by it; the missing address ends the whole worker, where a lost connection is otherwise
+retried.
 
 What a worker tells of its broker would hold passwords, where its URL is that of a socket or names several brokers.
 
@@ -19,6 +20,7 @@ from celery.backends import redis as results
 from kombu import connection
 from kombu.transport import TRANSPORT_ALIASES, redis
 from kombu.utils.url import maybe_sanitize_url
+from redis.exceptions import ConnectionError  # noqa: A004 - what a lost connection is to kombu and to Celery
 
 # Kombu's own pauses grow to half a minute, in which a worker does nothing.
 _AGAIN_S = 5
@@ -32,16 +34,27 @@ class QoS(redis.QoS):
 
         Otherwise it stays where the broker keeps it, until its time to be visible again; its step does not wait for that.
         """
-        if getattr(self.channel.connection, "client", None) is None:
+        if self.channel.given_up:
             self._delivered.clear()
             return
         super().restore_unacked(client)  # type: ignore[no-untyped-call]  # kombu ships no types
 
 
 class Channel(redis.Channel):
-    """A channel that can be closed after its connection."""
+    """A channel that knows when its connection was given up: by then it can be closed, and all else finds a lost connection."""
 
     QoS = QoS
+
+    @property
+    def given_up(self) -> bool:
+        """Whether the connection was closed, so that no other can be made in its place."""
+        return getattr(self.connection, "client", None) is None
+
+    def _get_pool(self, asynchronous: bool = False) -> Any:  # noqa: ANN401, FBT001, FBT002 - as kombu has it
+        """Connections to Redis. Raises: ConnectionError when this channel is of a connection that was given up."""
+        if self.given_up:
+            raise ConnectionError("the connection of this channel was closed")
+        return super()._get_pool(asynchronous)  # type: ignore[no-untyped-call]
 
 
 class Transport(redis.Transport):

@@ -80,9 +80,7 @@ class Processes:
             wanted["worker-graph"] = ["-Q", stages.Queue.GRAPH.value, "-P", "solo"]
         host = socket.gethostname()
         started = [
-            name
-            for name, options in wanted.items()
-            if self._start(name, ["worker", "-n", f"{name}@{host}", *options, "--without-mingle"])
+            name for name, options in wanted.items() if self._start(name, ["worker", "-n", f"{name}@{host}", *options])
         ]
         nodes = {f"{name}@{host}" for name in started}
         self._wait(started, lambda: nodes <= {w for ws in broker.consumers(0.5).values() for w in ws})

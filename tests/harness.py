@@ -108,7 +108,7 @@ class Processes:
         """A real prefork worker, ready to work unless the test waits for that itself."""
         process = self.start(
             "celery", "-A", app, "worker", "-n", f"{name}@%h", "-Q", queues, "-c", str(concurrency),
-            "--without-mingle", name=name, **more,
+            name=name, **more,
         )  # fmt: skip
         if ready:
             process.wait_ready()
