@@ -95,6 +95,7 @@ worker_max_tasks_per_child = 10_000
 
 imports = (
     "isotherm.tasks.tier",
+    "isotherm.tasks.tier_pass",
     "isotherm.tasks.cold",
     "isotherm.tasks.embed",
     "isotherm.tasks.forget",

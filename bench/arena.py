@@ -10,9 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import psycopg
@@ -27,7 +29,7 @@ from isotherm.storage.opened import Storage
 from isotherm.storage.postgres.migrate import migrate
 from isotherm.storage.postgres.pool import fetch_all
 from isotherm.tasks import app
-from isotherm.tasks.publish import take_sent
+from isotherm.tasks.publish import TOGETHER, take_sent
 
 _TEMPLATE = "bench_template"
 _OPEN_STEPS = "SELECT count(*) FROM operation_steps WHERE state IN ('pending', 'running')"
@@ -164,17 +166,39 @@ def open_steps() -> int:
 
 
 def run_steps(*, only: Collection[str] = ()) -> int:
-    """Run every ready step in this process, by the task a worker would run; returns how many there were.
+    """Run every ready step in this process, by the messages that a worker would be sent; returns how many there were.
 
     Args: only: stages to run, all of them when there are none.
     """
     app.loader.import_default_modules()
     count = 0
     while rows := fetch_all(_READY_STEPS, {"only": list(only)}):
-        for step_id, operation_id, trace_id, stage in rows:
-            app.tasks[stage]({"step_id": step_id, "operation_id": str(operation_id), "trace_id": str(trace_id)})
-            count += 1
+        for stage, alike in groupby(rows, key=itemgetter(3)):
+            jobs = [{"step_id": s, "operation_id": str(o), "trace_id": str(t)} for s, o, t, _ in alike]
+            for first, *more in (jobs[at : at + TOGETHER] for at in range(0, len(jobs), TOGETHER)):
+                app.tasks[stage]({**first, "more": more})
+        count += len(rows)
     return count
+
+
+@contextmanager
+def reopened(**environment: str) -> Iterator[Storage]:
+    """The present bench's storage under other settings, and at the end as it was before."""
+    known = {name: os.environ.get(name) for name in environment}
+
+    def under(values: Mapping[str, str | None]) -> Storage:
+        storage.close()
+        for name, value in values.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        settings_module.settings.cache_clear()
+        return storage.open()
+
+    try:
+        yield under(environment)
+    finally:
+        under(known)
 
 
 @contextmanager

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from arena import Arena, run_steps
+from arena import Arena, reopened, run_steps
 from corpus import chat_text
 from filling import fill, made
 from floors import Bare, select_one
 from measure import Compared, Line, alternate, figures, quantile, repeated, timed
 from tier_floors import Copies, in_batches
 
-from isotherm.pipeline import text
+from isotherm.pipeline import stages, text
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord
 from isotherm.storage.postgres import namespaces, tier_index
 from isotherm.storage.postgres.namespaces import Place
 from isotherm.storage.postgres.pool import connection
-from isotherm.tasks import passes, producers
+from isotherm.tasks import passes, producers, ticks
 
 MOVED = 2_000
 _PASSES = 5
@@ -137,6 +139,19 @@ def lowered(namespace_id: int, hot: int) -> float:
     """Seconds of a pass that leaves so many hot."""
     policy = Policy(hot_capacity=hot, warm_capacity=None, **_AGELESS)
     return timed(lambda: one_pass(namespace_id, policy))
+
+
+@contextmanager
+def sweeping(hot: int) -> Iterator[Callable[[], None]]:
+    """A sweep that finds the namespaces that are due, asks for their passes and makes them; so many stay hot in each."""
+    policy = Policy(hot_capacity=hot, warm_capacity=None, **_AGELESS)
+    with reopened(ISOTHERM_TIER=policy.model_dump_json()):
+
+        def sweep() -> None:
+            ticks.due()
+            run_steps(only=[stages.PLAN])
+
+        yield sweep
 
 
 def sunk(namespace_id: int, warm: int) -> float:

@@ -17,7 +17,7 @@ from filling import fill, made
 from floors import Bare, Inserts, Script
 from measure import Compared, Line, alternate, figures, quantile, repeated, timed
 from memory import Grown
-from moving import lowered, one_pass, sunk, with_words
+from moving import lowered, one_pass, sunk, sweeping, with_words
 from reading import body_of
 from tier_floors import Copies, SpecLoop, in_batches
 from writing import against_inserts
@@ -41,6 +41,8 @@ _LIMIT_MS = 50.0
 _LIMIT_MIB = 32.0
 
 _WITH_WORDS = "per archived record, words and all"
+
+_NOW_DUE = "UPDATE namespaces SET due_at = now() WHERE id = ANY(%s)"
 
 # Seconds by figure and size, one for each round.
 Taken = dict[str, dict[int, list[float]]]
@@ -159,9 +161,9 @@ class _ManyNamespaces:
     def notes(self, rounds: int) -> Mapping[str, str]:
         """How the figures of moves were taken."""
         return {
-            "few": f"{rounds} rounds of passes over {self.spread * 6 // 100} namespaces, {_FEW} moves each; floor: a commit for each namespace",
-            "many": f"{rounds} rounds of passes, at most half of a namespace and {Policy().batch_size} in each, "
-            "each an operation of its own; floor: a commit for each namespace",
+            "few": f"{rounds} rounds of a sweep over {self.spread * 6 // 100} namespaces, {_FEW} moves each; floor: a commit for each namespace",
+            "many": f"{rounds} rounds of a sweep, at most half of a namespace and {Policy().batch_size} moves in each, "
+            "each pass an operation of its own; floor: a commit for each namespace",
         }
 
     def lines(self, bed: _Bed, taken: Taken) -> list[Line]:  # noqa: ARG002 - as the other
@@ -292,8 +294,10 @@ def _floor_spread(bed: _Bed, name: str, places: Sequence[Place], count: int) -> 
 def _spread(ground: Arena, bed: _Bed, name: str, places: Sequence[Place], count: int) -> dict[str, float]:
     ground.empty_queues("db", "llm")
     hot = min(_HOT, bed.size // len(bed.places))
-    with bed.grown:
-        seconds = sum(lowered(place.namespace_id, hot - count) for place in places)
+    bed.conn.execute("UPDATE namespaces SET due_at = NULL WHERE due_at IS NOT NULL")
+    bed.conn.execute(_NOW_DUE, ([p.namespace_id for p in places],))
+    with bed.grown, sweeping(hot - count) as sweep:
+        seconds = timed(sweep)
     _expect(sum(map(_moves, places)), count * len(places))
     return {name: seconds / (count * len(places))}
 
@@ -301,9 +305,7 @@ def _spread(ground: Arena, bed: _Bed, name: str, places: Sequence[Place], count:
 def _due(bed: _Bed) -> float:
     """Median seconds to find the namespaces that are due, which are ten."""
     bed.conn.execute("UPDATE namespaces SET due_at = NULL")
-    bed.conn.execute(
-        "UPDATE namespaces SET due_at = now() WHERE id = ANY(%s)", ([p.namespace_id for p in bed.places[:_DUE]],)
-    )
+    bed.conn.execute(_NOW_DUE, ([p.namespace_id for p in bed.places[:_DUE]],))
 
     def ask() -> None:
         with connection() as asking:

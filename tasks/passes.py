@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import UUID, uuid4
 
 from uuid_utils.compat import uuid7
@@ -54,9 +56,29 @@ def request(namespace_id: int, policy: Policy | None = None) -> Requested:
     raise TransientError("passes of this namespace begin as fast as they are asked for")
 
 
-def planned(conn: Connection, namespace_id: int, policy: Policy) -> MigrationPlan:
+def request_due(namespace_ids: Sequence[int]) -> int:
+    """Ask for passes over namespaces, under the policy of the settings, in one transaction; returns how many are new.
+
+    Those that have a pass which waits, and those that are gone, are left out.
+    """
+    opened = storage.open()
+    policy = opened.settings.tier.model_dump(mode="json")
+    asked = [tier_passes.Asked(uuid7(), uuid4(), {"namespace_id": n, "policy": policy}) for n in namespace_ids]
+    with connection() as conn:
+        messages = tier_passes.ask(
+            conn,
+            asked,
+            retry_for=opened.patience.retry_for,
+            nudge_after=opened.patience.nudge_after,
+            grace=opened.patience.grace,
+        )
+    publish_after_commit(messages)
+    return len(messages)
+
+
+def planned(conn: Connection, namespace_id: int, policy: Policy, now: datetime | None = None) -> MigrationPlan:
     """What a pass over a namespace would move now, from one snapshot; moves nothing."""
-    now = moment(conn)
+    now = now or moment(conn)
     return plan_migration(tier_plan.snapshot(conn, namespace_id, policy, now), policy, now)
 
 

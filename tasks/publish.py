@@ -34,8 +34,8 @@ _PAUSE_S = 1.0
 
 T = TypeVar("T")
 
-# Steps of one message, and commits that are followed up at once.
-_TOGETHER = 20
+# Most steps of one message, and commits that are followed up at once.
+TOGETHER = 20
 # Where calls follow each other this fast, a moment's wait lets several leave as one message; a single call never waits.
 _BUSY_S = 0.02
 _LINGER_S = 0.02
@@ -75,8 +75,8 @@ def _together(messages: Sequence[Message]) -> Iterator[list[Message]]:
     """Neighbors that run steps of one stage travel as one message: it costs a worker and the broker as much as one step."""
     for _, neighbors in groupby(messages, key=lambda m: m.payload["stage"] if m.builder == STEP else m.id):
         group = list(neighbors)
-        for start in range(0, len(group), _TOGETHER):
-            yield group[start : start + _TOGETHER]
+        for start in range(0, len(group), TOGETHER):
+            yield group[start : start + TOGETHER]
 
 
 def _send(group: Sequence[Message]) -> None:
@@ -154,12 +154,12 @@ def _work() -> None:
     last = 0.0
     while True:
         taken = [jobs.get()]
-        if time.monotonic() - last < _BUSY_S and jobs.qsize() < _TOGETHER:
+        if time.monotonic() - last < _BUSY_S and jobs.qsize() < TOGETHER:
             _State.hurry.wait(_LINGER_S)
         _State.hurry.clear()
         last = time.monotonic()
         with suppress(Empty):
-            while len(taken) < _TOGETHER:
+            while len(taken) < TOGETHER:
                 taken.append(jobs.get_nowait())
         for follow_up, items in groupby(taken, key=lambda job: job[0]):
             try:

@@ -32,6 +32,7 @@ from isotherm.storage.postgres import outbox, steps, steps_together
 from isotherm.storage.postgres.pool import connection
 from isotherm.storage.postgres.reach import system, working
 from isotherm.storage.postgres.steps import ClaimedStep
+from isotherm.storage.postgres.steps_together import Done
 from isotherm.storage.settings import Settings
 from isotherm.tasks.app import app
 from isotherm.tasks.log import log
@@ -91,8 +92,10 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
         if receipt.get("state") == "refused":
             return receipt
         riding = StepJob.parse(payload).more
+        open_ids = _still_open([job.step_id for job in riding])
         for job in riding:
-            self.deliver(job.model_dump(mode="json"))
+            if job.step_id in open_ids:
+                self.deliver(job.model_dump(mode="json"))
         return {**receipt, "more": len(riding)} if riding else receipt
 
     def deliver(self, payload: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +123,17 @@ class StageTask(Task):  # type: ignore[misc]  # celery ships no types
     def _refuse(self, reason: str) -> dict[str, Any]:
         emit(DeliveryRefused(self.name, reason[:_REASON_CHARS]))
         return {"state": "refused"}
+
+
+def _still_open(step_ids: Sequence[int]) -> frozenset[int]:
+    """Those of the steps that are not final: what rode with another step is done by the time its own turn comes."""
+    if not step_ids:
+        return frozenset()
+    try:
+        with system(), connection() as conn:
+            return steps.open_of(conn, step_ids)
+    except TransientError:
+        return frozenset(step_ids)  # each delivery says so for itself
 
 
 def _deliver_to(stage: str, payload: dict[str, Any]) -> None:
@@ -184,7 +198,7 @@ def together(step: ClaimedStep, limit: int) -> Iterator[list[ClaimedStep]]:
     """
     chosen = storage.open().settings
     more: list[ClaimedStep] = []
-    if step.attempts == 1:
+    if step.attempts == 1 and limit > 0:
         with system(), connection() as conn:
             more = steps.claim_more(conn, step.stage, owner=runner_name(), lease=chosen.lease, limit=limit)
     try:
@@ -204,12 +218,13 @@ def together(step: ClaimedStep, limit: int) -> Iterator[list[ClaimedStep]]:
 
 
 def settle_together(step: ClaimedStep, every: Sequence[ClaimedStep], receipt: dict[str, Any]) -> None:
-    """End the steps that went together. One that somebody else took meanwhile is theirs, but the message's own must be ours.
+    """End the steps that went together, with one receipt. One that somebody else took meanwhile is theirs, but the message's own must be ours.
 
     Raises: LostLeaseError, and nothing is settled, when `step` is not ours any more.
     """
     with connection() as conn:
-        lost = steps_together.settle(conn, every, receipt)
+        # One that is the only step of its stage says what its operation came to.
+        lost = steps_together.settle(conn, [Done(each, receipt, is_result=not each.unit) for each in every])
         if any(each is step for each in lost):
             raise LostLeaseError(f"step {step.id} has another runner")
 
@@ -225,8 +240,9 @@ def _leave(step: ClaimedStep, chosen: Settings, error: BaseException) -> None:
 
 
 def tell(step: ClaimedStep, event: Event) -> None:
-    """Emit an event with the ids of its step."""
-    emit(event, step_id=step.id, unit=step.unit)
+    """Emit an event with the ids of its step, which need not be the one whose message is being run."""
+    ids = {"operation_id": str(step.operation_id), "trace_id": str(step.trace_id), "namespace_id": step.namespace_id}
+    emit(event, **ids, step_id=step.id, unit=step.unit)
 
 
 def _end(step: ClaimedStep, state: StepState, reason: str) -> None:

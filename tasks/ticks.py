@@ -157,7 +157,7 @@ def due() -> dict[str, Any]:
     chosen = storage.open().settings
     with connection() as conn:
         namespace_ids = tier_passes.due(conn, patience=Patience(chosen.hold_base, chosen.hold_cap))
-    requested = sum(passes.request(namespace_id).new for namespace_id in namespace_ids)
+    requested = passes.request_due(namespace_ids) if namespace_ids else 0
     if requested:
         emit(PassesRequested(requested))
     return {"namespaces": requested}

@@ -23,6 +23,7 @@ from isotherm.tasks import (
     interest_tend,
     producers,
     tier,
+    tier_pass,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ SELECT s.id, s.operation_id, o.trace_id, s.stage FROM operation_steps AS s JOIN 
 WHERE s.state = 'pending' AND (%(operation)s::uuid IS NULL OR s.operation_id = %(operation)s)
 ORDER BY s.id LIMIT 1"""
 
-STAGES = {task.name: task for task in (tier.index, tier.plan, tier.migrate, tier.restore, tier.report, cold.summarize,
+STAGES = {task.name: task for task in (tier.index, tier_pass.plan, tier_pass.migrate, tier.restore, tier_pass.report, cold.summarize,
                                        cold.archive, embed.embed, forget.forget)}  # fmt: skip
 STAGES |= {task.name: task for task in (brain.embed, brain.mirror, brain_import.import_file, brain_import.report,
                                         brain_mention.mention)}  # fmt: skip

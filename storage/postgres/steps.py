@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -229,6 +230,12 @@ def claim_more(conn: Connection, stage: str, *, owner: str, lease: timedelta, li
     """Take steps of a stage that nobody has tried yet, in the order in which they wait; never one that is locked."""
     values = {"queue": STAGES[stage].value, "stage": stage, "owner": owner, "lease": lease, "limit": limit}
     return [ClaimedStep(*row) for row in conn.execute(_CLAIM_MORE, values).fetchall()]
+
+
+def open_of(conn: Connection, step_ids: Sequence[int]) -> frozenset[int]:
+    """Those of the steps that are not final, or that are not there."""
+    sql = "SELECT id FROM operation_steps WHERE id = ANY(%s) AND state NOT IN ('pending', 'running')"
+    return frozenset(step_ids) - {int(row[0]) for row in conn.execute(sql, (list(step_ids),)).fetchall()}
 
 
 def renew(conn: Connection, step: ClaimedStep, lease: timedelta) -> bool:

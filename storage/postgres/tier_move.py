@@ -32,7 +32,7 @@ ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r"""
 _SHIFT = """
 WITH given AS (
     SELECT * FROM unnest(%(keys)s::bigint[], %(versions)s::bigint[], %(sources)s::smallint[], %(targets)s::smallint[],
-                         %(reasons)s::text[]) AS m (key, version, source, target, reason)
+                         %(reasons)s::text[], %(operations)s::uuid[]) AS m (key, version, source, target, reason, operation)
 ), mine AS (
     SELECT m.* FROM given AS m JOIN tier_records AS r ON r.key = m.key AND r.version = m.version AND r.tier = m.source
     ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r
@@ -40,10 +40,10 @@ WITH given AS (
     UPDATE tier_records AS r
     SET tier = m.target, version = r.version + 1, moved_at = now(), moved_from = m.source
     FROM mine AS m WHERE r.key = m.key
-    RETURNING r.key, r.namespace_id, m.source, m.target, m.reason
+    RETURNING r.key, r.namespace_id, m.source, m.target, m.reason, m.operation
 ), logged AS (
     INSERT INTO tier_moves (record_key, namespace_id, operation_id, source, target, reason)
-    SELECT key, namespace_id, %(operation)s, source, target, reason FROM moved
+    SELECT key, namespace_id, operation, source, target, reason FROM moved
 )
 SELECT key FROM moved ORDER BY key"""
 
@@ -143,22 +143,29 @@ def decode(rows: Iterable[Sequence[Any]]) -> list[Move]:
 
 def shift(conn: Connection, operation_id: UUID, moves: Sequence[Move]) -> Moved:
     """Apply moves that leave the body where it is, and evictions. A record that changed meanwhile is left alone."""
-    staying = [m for m in moves if m.target is not None]
     leaving = [m for m in moves if m.target is None]
-    done: set[int] = set()
-    gone: list[tuple[int, int, str, bool]] = []
-    if staying:
-        values = {**_columns(staying), "operation": operation_id}
-        done |= {int(row[0]) for row in conn.execute(_SHIFT, values).fetchall()}
-    if leaving:
-        gone = conn.execute(_EVICT, {**_columns(leaving), "operation": operation_id}).fetchall()
-        done |= {int(row[0]) for row in gone}
+    outcome = shift_together(conn, {operation_id: [m for m in moves if m.target is not None]})[operation_id]
+    if not leaving:
+        return outcome
+    gone = conn.execute(_EVICT, {**_columns(leaving), "operation": operation_id}).fetchall()
+    keys = {int(row[0]) for row in gone}
     return Moved(
-        [m for m in moves if m.key in done],
-        changed=len(moves) - len(done),
+        [*outcome.moves, *(m for m in leaving if m.key in keys)],
+        changed=outcome.changed + len(leaving) - len(keys),
         left=sorted({namespace_id for _, namespace_id, _, _ in gone}),
         evicted=sorted(record_id for _, _, record_id, own in gone if own),
     )
+
+
+def shift_together(conn: Connection, moves_of: Mapping[UUID, Sequence[Move]]) -> dict[UUID, Moved]:
+    """Apply moves of several operations that leave the body where it is; a record that changed meanwhile is left alone."""
+    moves = [move for part in moves_of.values() for move in part]
+    done: set[int] = set()
+    if moves:
+        owners = [operation_id for operation_id, part in moves_of.items() for _ in part]
+        done = {int(row[0]) for row in conn.execute(_SHIFT, {**_columns(moves), "operations": owners}).fetchall()}
+    made = {operation_id: [m for m in part if m.key in done] for operation_id, part in moves_of.items()}
+    return {i: Moved(made[i], changed=len(part) - len(made[i])) for i, part in moves_of.items()}
 
 
 @dataclass(frozen=True, slots=True)

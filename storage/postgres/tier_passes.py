@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.errors import TransientError
-from isotherm.pipeline.stages import SUMMARIZE
+from isotherm.pipeline.stages import PLAN, STAGES, SUMMARIZE
 from isotherm.storage.postgres import steps, tier_held
+from isotherm.storage.postgres.outbox import STEP, Message
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_held import Patience
 
@@ -67,6 +70,61 @@ WHERE n.due_at <= now() AND NOT EXISTS (
       AND s.stage = 'tier.plan' AND s.state IN ('pending', 'running')
 ) AND (f.times = 0 OR f.last + {tier_held.WAIT.format(times="f.times - 1")} <= now())
 ORDER BY n.due_at LIMIT %(limit)s"""
+
+# As operations.create, steps.add and outbox.announce write it, for many namespaces at once.
+_ASK = """
+WITH given AS (
+    SELECT * FROM unnest(%(ids)s::uuid[], %(traces)s::uuid[], %(inputs)s::jsonb[], %(hashes)s::bytea[])
+        AS g (id, trace, input, hash)
+), op AS (
+    INSERT INTO operations (id, kind, bank_id, namespace_id, trace_id)
+    SELECT g.id, 'tier.reconcile', n.bank_id, n.id, g.trace
+    FROM given AS g JOIN namespaces AS n ON n.id = (g.input ->> 'namespace_id')::bigint ORDER BY n.id
+    ON CONFLICT DO NOTHING RETURNING id, trace_id
+), step AS (
+    INSERT INTO operation_steps (operation_id, stage, queue, input, input_hash, retry_until, nudge_at)
+    SELECT op.id, %(stage)s, %(queue)s, g.input, g.hash, now() + %(retry_for)s, now() + %(nudge)s
+    FROM op JOIN given AS g ON g.id = op.id ORDER BY op.id
+    RETURNING id, operation_id
+)
+INSERT INTO outbox (operation_id, step_id, builder, payload, not_before)
+SELECT op.id, step.id, 'step',
+       jsonb_build_object('stage', %(stage)s::text, 'job', jsonb_build_object(
+           'step_id', step.id, 'operation_id', op.id, 'trace_id', op.trace_id)),
+       now() + %(grace)s
+FROM step JOIN op ON op.id = step.operation_id ORDER BY step.id
+RETURNING id, payload"""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A pass to be. Args: plan: the input of its first step, which names the namespace."""
+
+    operation_id: UUID
+    trace_id: UUID
+    plan: dict[str, Any]
+
+
+def ask(
+    conn: Connection, asked: Sequence[Asked], *, retry_for: timedelta, nudge_after: timedelta, grace: timedelta
+) -> list[Message]:
+    """Write passes with their messages, which the caller publishes after the commit.
+
+    Left out are namespaces that are gone, and those that have a pass which waits. Args: as for `steps.add`; grace: how long
+    the relay leaves the messages to the caller.
+    """
+    values = {
+        "ids": [each.operation_id for each in asked],
+        "traces": [each.trace_id for each in asked],
+        "inputs": [Jsonb(each.plan) for each in asked],
+        "hashes": [steps.input_hash(each.plan) for each in asked],
+        "stage": PLAN,
+        "queue": STAGES[PLAN].value,
+        "retry_for": retry_for,
+        "nudge": nudge_after,
+        "grace": grace,
+    }
+    return [Message(int(i), STEP, payload) for i, payload in conn.execute(_ASK, values).fetchall()]
 
 
 def adopt(conn: Connection, operation_id: UUID, plan: dict[str, Any]) -> bool:

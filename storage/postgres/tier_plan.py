@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -73,17 +73,20 @@ UNION ALL
 (SELECT 'sunken', {COLUMNS} FROM tier_records AS r
  WHERE namespace_id = %(namespace)s AND tier = 1 AND pinned AND {_FREE} LIMIT %(most)s)"""
 
-_LOOK_AGAIN = f"UPDATE namespaces SET due_at = now() + {tier_held.WAIT.format(times=0)} WHERE id = %(namespace)s"
+_LOOK_AGAIN = f"UPDATE namespaces SET due_at = now() + {tier_held.WAIT.format(times=0)} WHERE id = ANY(%(namespaces)s)"
 _DUE_NOW = "UPDATE namespaces SET due_at = now() WHERE id = %s"
 _NAMESPACES_OF = "SELECT DISTINCT namespace_id FROM tier_records WHERE key = ANY(%s) ORDER BY namespace_id"
 
 # Two folds at once do not harm: each takes the rows that it deletes.
 _FOLD = """
-WITH folded AS (
-    DELETE FROM tier_depth WHERE namespace_id = %(namespace)s
-    AND (SELECT count(*) FROM tier_depth WHERE namespace_id = %(namespace)s) > %(most)s RETURNING tier, records, bytes
+WITH crowded AS (
+    SELECT namespace_id FROM tier_depth WHERE namespace_id = ANY(%(namespaces)s)
+    GROUP BY namespace_id HAVING count(*) > %(most)s
+), folded AS (
+    DELETE FROM tier_depth WHERE namespace_id = ANY(ARRAY(SELECT namespace_id FROM crowded))
+    RETURNING namespace_id, tier, records, bytes
 )
-INSERT INTO tier_depth SELECT %(namespace)s, tier, sum(records), sum(bytes) FROM folded GROUP BY tier"""
+INSERT INTO tier_depth SELECT namespace_id, tier, sum(records), sum(bytes) FROM folded GROUP BY namespace_id, tier"""
 _UNFOLDED = 50
 
 _FREE_NOW = f"{tier_held.IS_FREE.format(now='now()')} AND {_NOT_MOVING}"
@@ -129,14 +132,17 @@ FROM (
     GROUP BY d.namespace_id, d.tier HAVING sum(d.records) > 0) AS d"""
 
 
-def begin_pass(conn: Connection, namespace_id: int, again: timedelta = _AGAIN) -> None:
-    """Hold the namespace until the plan is written: what becomes due meanwhile waits, and so is not overlooked.
+def begin_passes(conn: Connection, namespace_ids: Sequence[int], again: timedelta = _AGAIN) -> None:
+    """Hold namespaces until their plans are written: what becomes due meanwhile waits, and so is not overlooked.
 
-    Args: again: when it is due all the same, should the pass never come to its end.
+    Args: again: when they are due all the same, should their passes never come to an end.
     """
-    namespaces.hold(conn, [namespace_id])
-    conn.execute(_LOOK_AGAIN, {"namespace": namespace_id, "base": again, "cap": again})
-    conn.execute(_FOLD, {"namespace": namespace_id, "most": _UNFOLDED})
+    if not namespace_ids:
+        return
+    namespaces.hold(conn, namespace_ids)
+    given = {"namespaces": list(namespace_ids)}
+    conn.execute(_LOOK_AGAIN, {**given, "base": again, "cap": again})
+    conn.execute(_FOLD, {**given, "most": _UNFOLDED})
 
 
 def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime) -> Snapshot:
@@ -180,7 +186,7 @@ def finish_pass(
 ) -> None:
     """Note when the namespace is due again: at once after moves, which may push others, else when the next one is old.
 
-    Args: held_until: when a move that a cool-down held back may be made; again: as for `begin_pass`, for other passes that
+    Args: held_until: when a move that a cool-down held back may be made; again: as for `begin_passes`, for other passes that
     are under way.
     """
     if moved:

@@ -95,7 +95,7 @@ def test_fold_leaves_what_it_cannot_see_yet(memory: Storage) -> None:
     for n in range(tier_plan._UNFOLDED + 5):
         producers.remember(NS, f"note {n}")
     place = namespaces.resolve(NS).namespace_id
-    values = {"namespace": place, "most": 1}
+    values = {"namespaces": [place], "most": 1}
     with connection() as first:
         first.execute("DELETE FROM tier_records WHERE content = 'note 3'")
         with statement() as second:

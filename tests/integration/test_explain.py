@@ -198,7 +198,7 @@ def test_plan_snapshot_reads_indexes(filled: str, namespace: Namespace, *, is_du
     never = Policy(**free, hot_capacity=10**6, warm_capacity=10**6, max_moves=most)
     with explained(filled) as conn:
         place = ids_of(conn, namespace)
-        tier_plan.begin_pass(conn, place.namespace_id)
+        tier_plan.begin_passes(conn, [place.namespace_id])
         found = tier_plan.snapshot(conn, place.namespace_id, due if is_due else never, NOW)
         tier_plan.finish_pass(conn, place.namespace_id, due if is_due else never, moved=0)
         assert bool(found.expired) == (is_due and namespace is LARGE)

@@ -38,14 +38,14 @@ def over(memory: Storage) -> None:
 
 def before_the_move(monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Have something happen once, between the plan and its moves."""
-    shift, waiting = tier_move.shift, [act]
+    shift, waiting = tier_move.shift_together, [act]
 
     def later(*given: Any) -> Any:
         if waiting:
             waiting.pop()()
         return shift(*given)
 
-    monkeypatch.setattr(tier_move, "shift", later)
+    monkeypatch.setattr(tier_move, "shift_together", later)
 
 
 @pytest.mark.usefixtures("over")

@@ -17,7 +17,7 @@ from isotherm.pipeline.tier.policy import Policy
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage.postgres import tier_move
 from isotherm.storage.postgres.pool import connection, fetch_all
-from isotherm.tasks import producers, ticks, tier
+from isotherm.tasks import producers, ticks, tier_pass
 
 if TYPE_CHECKING:
     from isotherm.storage.opened import Storage
@@ -170,9 +170,9 @@ def test_tier_t64_a_pass_of_a_tenant_runs_and_a_message_without_a_job_is_refused
         [Tier.HOT],
     ]
     with pytest.raises(RejectedError, match="operation_id, step_id, trace_id"):
-        tier.plan.run({})
+        tier_pass.plan.run({})
     with capture_logs() as logs:
-        assert tier.plan({}) == {"state": "refused"}
+        assert tier_pass.plan({}) == {"state": "refused"}
     assert [(line["event"], line["stage"]) for line in logs] == [("operations.delivery_refused", "tier.plan")]
 
 

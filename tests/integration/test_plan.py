@@ -266,7 +266,7 @@ def test_what_becomes_due_while_a_pass_is_planned_is_not_overlooked(memory: Stor
     drive()
     place = namespaces.resolve(NS)
     with connection() as conn:
-        tier_plan.begin_pass(conn, place.namespace_id)
+        tier_plan.begin_passes(conn, [place.namespace_id])
         tier_plan.finish_pass(conn, place.namespace_id, Policy(), moved=0)
     with connection() as conn:
         tier_index.mark_due(conn, [place.namespace_id])

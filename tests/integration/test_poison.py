@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -209,17 +210,18 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _fails_at(poison: int, change: Callable[..., Any], error: Exception) -> Callable[..., Any]:
-    def failing(conn: Any, operation_id: UUID, moves: list[Move], *rest: Any, **more: Any) -> Any:
+    def failing(conn: Any, *given: Any, **more: Any) -> Any:
+        moves: Iterable[Move] = chain(*given[0].values()) if isinstance(given[0], dict) else given[1]
         if any(move.key == poison for move in moves):
             raise error
-        return change(conn, operation_id, moves, *rest, **more)
+        return change(conn, *given, **more)
 
     return failing
 
 
 @pytest.mark.parametrize(
     ("change", "tier", "limits"),
-    [("archive", Tier.WARM, {"warm_capacity": 0}), ("shift", Tier.HOT, {"hot_capacity": 0})],
+    [("archive", Tier.WARM, {"warm_capacity": 0}), ("shift_together", Tier.HOT, {"hot_capacity": 0})],
 )
 @pytest.mark.parametrize("error", [ValueError("a bug"), RejectedError("refused")])
 @pytest.mark.usefixtures("one_attempt")
@@ -288,7 +290,7 @@ def test_namespace_whose_passes_cannot_be_planned_is_tried_less_and_less_often(
     store("a")
     waits = []
     with monkeypatch.context() as patched:
-        patched.setattr(tier_plan, "begin_pass", _refuse)
+        patched.setattr(tier_plan, "begin_passes", _refuse)
         for _ in range(3):
             assert ticks.due() == {"namespaces": 1}
             drive()
@@ -326,7 +328,7 @@ def test_record_that_stops_a_plan_that_moves_at_once_is_alone_in_the_end(
     limits = policy(hot_capacity=0)
     ((key,),) = fetch_all("SELECT key FROM tier_records WHERE id = 'poison'")
     with monkeypatch.context() as patched:
-        patched.setattr(tier_move, "shift", _fails_at(key, tier_move.shift, error))
+        patched.setattr(tier_move, "shift_together", _fails_at(key, tier_move.shift_together, error))
         for _ in range(2):
             operation_id = producers.reconcile(NS, limits).operation_id
             for _ in range(20):

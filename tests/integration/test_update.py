@@ -21,7 +21,7 @@ from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.storage.postgres.tier_edit import Edited
 from isotherm.storage.redis.tail import Tail
 from isotherm.tasks import producers
-from isotherm.tasks import tier as stages
+from isotherm.tasks import tier_pass as stages
 
 if TYPE_CHECKING:
     from isotherm.storage.opened import Storage

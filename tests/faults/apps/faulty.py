@@ -80,7 +80,7 @@ WORDS: dict[str, Callable[[], None]] = {
 }
 
 _terms = text.terms
-_shift = tier_move.shift
+_shift = tier_move.shift_together
 _archive = tier_move.archive
 
 
@@ -96,7 +96,7 @@ def _faulty_shift(*args: Any, **more: Any) -> Any:
         _gate()
     if _is_set("shift-busy-once") and _first("shift-was-busy"):
         raise TransientError("the server is busy")
-    if _is_set("shift-broken-for-one") and _same("shift-broken-for", repr(args[2])):
+    if _is_set("shift-broken-for-one") and _same("shift-broken-for", repr([*args[1].values()])):
         raise ValueError("a bug that stays")
     return _shift(*args, **more)
 
@@ -119,5 +119,5 @@ if "FAULT_RESULT_EXPIRES" in os.environ:
     app.conf.result_expires = int(os.environ["FAULT_RESULT_EXPIRES"])
 
 text.terms = _faulty_terms
-tier_move.shift = _faulty_shift
+tier_move.shift_together = _faulty_shift
 tier_move.archive = _faulty_archive
