@@ -147,9 +147,9 @@ class _ManyNamespaces:
             }
         each = min(Policy().batch_size, bed.size // self.spread // 2)
         most = self.spread * 6 // 100
-        for name, count, over in (("few", _FEW, most), ("many", each, min(most, max(3, 250 // each)))):
-            places = bed.places[bed.used : bed.used + over]
-            bed.used += over
+        for name, count in (("few", _FEW), ("many", each)):
+            places = bed.places[bed.used : bed.used + most]
+            bed.used += most
             steps: list[Callable[[], None]] = [
                 lambda name=name, count=count, places=places: taken.update(_floor_spread(bed, name, places, count)),  # type: ignore[misc]
                 lambda name=name, count=count, places=places: taken.update(_spread(ground, bed, name, places, count)),  # type: ignore[misc]

@@ -218,15 +218,20 @@ def _moved(group: Sequence[_Pass]) -> None:
         moved = tier_move.shift_together(conn, {each.step.operation_id: each.planned.moves for each in group})
         for each in group:
             each.moved = moved[each.step.operation_id]
-        namespaces.hold(conn, [n for each in group if (n := _namespace_of(each.step)) is not None])
-        for each in group:
-            _finish_moves(conn, each, moved[each.step.operation_id])
+            _note_due(conn, each.step, moved[each.step.operation_id])
+        _finish_passes(conn, group)
         _settle(conn, group)
 
 
-def _finish_moves(conn: Connection, each: _Pass, moved: Moved) -> None:
-    _note_due(conn, each.step, moved)
-    _finish_pass(conn, each.step, each.policy, moved=len(moved.moves), held_until=each.planned.held_until)
+def _finish_passes(conn: Connection, group: Sequence[_Pass]) -> None:
+    """As `_finish_pass` does it for one, for passes whose moves were made."""
+    own = {namespace_id: each for each in group if (namespace_id := _namespace_of(each.step)) is not None}
+    if own:
+        namespaces.hold(conn, list(own))
+        tier_plan.due_at_once(conn, [n for n, each in own.items() if each.moved and each.moved.moves])
+    for each in own.values():
+        if not (each.moved and each.moved.moves):
+            _finish_pass(conn, each.step, each.policy, moved=0, held_until=each.planned.held_until)
 
 
 def _left_to_steps(group: Sequence[_Pass]) -> list[Message]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from isotherm.pipeline.tier import heat
@@ -41,40 +42,38 @@ SELECT 'count' AS leg, n AS key, NULL AS id, tier, 0::bigint AS version, false A
        NULL::timestamptz AS moved_at, NULL::smallint AS moved_from
 FROM sizes
 UNION ALL
-SELECT 'arriving', count(*), NULL, target, 0, false, NULL, 0, 0, now(), now(), NULL, NULL FROM moving GROUP BY target
-UNION ALL
-(SELECT 'expired', {COLUMNS} FROM tier_records AS r
- WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned AND {_FREE} AND last_access_at < %(hot_before)s
- ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)
-UNION ALL
-(SELECT 'expired', {COLUMNS} FROM tier_records AS r
- WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND {_FREE} AND last_access_at < %(warm_before)s
- ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)
-UNION ALL
-(SELECT 'weakest', w.* FROM sizes AS s CROSS JOIN LATERAL (
+SELECT 'arriving', count(*), NULL, target, 0, false, NULL, 0, 0, now(), now(), NULL, NULL FROM moving GROUP BY target"""
+_LEGS = (
+    f"""(SELECT 'weakest', w.* FROM sizes AS s CROSS JOIN LATERAL (
     SELECT {COLUMNS} FROM tier_records AS r
     WHERE namespace_id = %(namespace)s AND tier = s.tier AND NOT pinned AND {_FREE}
     ORDER BY value_log, last_access_at, created_at, id
-    LIMIT least(greatest(s.n - s.capacity, 0), %(most)s) + {_SPARE}) AS w)
-UNION ALL
-(SELECT 'hottest', {COLUMNS} FROM tier_records AS r
+    LIMIT least(greatest(s.n - s.capacity, 0), %(most)s) + {_SPARE}) AS w)""",
+    f"""(SELECT 'sunken', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 1 AND pinned AND {_FREE} LIMIT %(most)s)""",
+)
+# By the value that a policy must have for them.
+_LEGS_OF = {
+    "hot_before": f"""(SELECT 'expired', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 3 AND NOT pinned AND {_FREE} AND last_access_at < %(hot_before)s
+ ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)""",
+    "warm_before": f"""(SELECT 'expired', {COLUMNS} FROM tier_records AS r
+ WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND {_FREE} AND last_access_at < %(warm_before)s
+ ORDER BY last_access_at, created_at, id LIMIT %(most)s + 1)""",
+    "warm_heat": f"""(SELECT 'hottest', {COLUMNS} FROM tier_records AS r
  WHERE namespace_id = %(namespace)s AND tier = 2 AND NOT pinned AND {_FREE} AND heat_log IS NOT NULL AND heat_log >= %(warm_heat)s
- ORDER BY heat_log DESC, id LIMIT %(most)s)
-UNION ALL
-(SELECT 'hottest', {COLUMNS} FROM tier_records AS r
+ ORDER BY heat_log DESC, id LIMIT %(most)s)""",
+    "cold_heat": f"""(SELECT 'hottest', {COLUMNS} FROM tier_records AS r
  WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned AND {_FREE} AND heat_log IS NOT NULL AND heat_log >= %(cold_heat)s
- ORDER BY heat_log DESC, id LIMIT %(most)s)
-UNION ALL
-(SELECT 'evictable', {COLUMNS} FROM tier_records AS r
+ ORDER BY heat_log DESC, id LIMIT %(most)s)""",
+    "cold_before": f"""(SELECT 'evictable', {COLUMNS} FROM tier_records AS r
  WHERE namespace_id = %(namespace)s AND tier = 1 AND NOT pinned AND {_FREE}
    AND greatest(last_access_at, moved_at) < %(cold_before)s
- ORDER BY greatest(last_access_at, moved_at), created_at, id LIMIT %(most)s + 1)
-UNION ALL
-(SELECT 'sunken', {COLUMNS} FROM tier_records AS r
- WHERE namespace_id = %(namespace)s AND tier = 1 AND pinned AND {_FREE} LIMIT %(most)s)"""
+ ORDER BY greatest(last_access_at, moved_at), created_at, id LIMIT %(most)s + 1)""",
+}
 
 _LOOK_AGAIN = f"UPDATE namespaces SET due_at = now() + {tier_held.WAIT.format(times=0)} WHERE id = ANY(%(namespaces)s)"
-_DUE_NOW = "UPDATE namespaces SET due_at = now() WHERE id = %s"
+_DUE_NOW = "UPDATE namespaces SET due_at = now() WHERE id = ANY(%s)"
 _NAMESPACES_OF = "SELECT DISTINCT namespace_id FROM tier_records WHERE key = ANY(%s) ORDER BY namespace_id"
 
 # Two folds at once do not harm: each takes the rows that it deletes.
@@ -145,12 +144,20 @@ def begin_passes(conn: Connection, namespace_ids: Sequence[int], again: timedelt
     conn.execute(_FOLD, {**given, "most": _UNFOLDED})
 
 
+@lru_cache
+def _snapshot_sql(legs: tuple[str, ...]) -> str:
+    """On one line, so that it is mostly short enough for the driver to keep what it made of it."""
+    parts = [_SNAPSHOT, *_LEGS, *(_LEGS_OF[leg] for leg in legs)]
+    return " ".join(" UNION ALL ".join(parts).split())
+
+
 def snapshot(conn: Connection, namespace_id: int, policy: Policy, now: datetime) -> Snapshot:
     """The bounded part of a namespace that a pass under this policy needs.
 
     Args: now: aware; what ages are measured against.
     """
-    rows = conn.execute(_SNAPSHOT, _values(namespace_id, policy, now)).fetchall()
+    values = _values(namespace_id, policy, now)
+    rows = conn.execute(_snapshot_sql(tuple(leg for leg in _LEGS_OF if values[leg] is not None)), values).fetchall()
     legs: dict[str, list[State]] = {"expired": [], "weakest": [], "hottest": [], "evictable": [], "sunken": []}
     counts: dict[str, dict[Tier, int]] = {"count": {}, "arriving": {}}
     for leg, *columns in rows:
@@ -190,7 +197,7 @@ def finish_pass(
     are under way.
     """
     if moved:
-        conn.execute(_DUE_NOW, (namespace_id,))
+        due_at_once(conn, [namespace_id])
         return
     values = {
         "hot_ttl": _within_reach(policy.hot_ttl),
@@ -201,6 +208,11 @@ def finish_pass(
         "cap": again,
     }
     conn.execute(_NEXT_DUE, {"namespace": namespace_id, **values})
+
+
+def due_at_once(conn: Connection, namespace_ids: Sequence[int]) -> None:
+    """Have namespaces whose passes moved something be due again. The caller holds them where they are several."""
+    conn.execute(_DUE_NOW, (list(namespace_ids),))
 
 
 def mark_due_of(conn: Connection, keys: Iterable[int]) -> None:
