@@ -325,7 +325,8 @@ def _written(ground: Arena, layout: _Layout, bed: _Bed, rounds: int) -> list[Lin
     owners = [(place.namespace_id, place.bank_id) for place in bed.places[: layout.spread]]
     named = _named(layout)
     title = f"{bed.size:,} {layout.name}: remember"
-    return against_inserts(ground, Inserts(bed.conn, owners=owners), named, "scale", title, rounds)
+    # A round is over in a tenth of a second, and the first calls of a connection are planned each time.
+    return against_inserts(ground, Inserts(bed.conn, owners=owners), named, "scale", title, 3 * rounds)
 
 
 def _read(ground: Arena, opened: Storage, layout: _Layout, bed: _Bed, rounds: int) -> Line:

@@ -15,7 +15,7 @@ from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.quotas import Quota
 from isotherm.pipeline.tier.records import NewRecord, Tier
-from isotherm.storage.postgres import tier_move
+from isotherm.storage.postgres import steps, tier_move
 from isotherm.storage.postgres.pool import connection, fetch_all
 from isotherm.tasks import passes, producers, ticks
 
@@ -204,6 +204,36 @@ def test_message_whose_own_step_is_taken_meanwhile_does_nothing(monkeypatch: pyt
     ticks.due()
     assert run_first() == {"state": "skipped"}
     assert fetch_all("SELECT count(*) FROM tier_moves") == [(0,)]
+
+
+@pytest.mark.usefixtures("over")
+def test_steps_of_a_message_that_went_with_its_first_are_not_claimed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim, claimed = steps.claim, []
+
+    def noted(conn: Any, step_id: int, *given: Any, **more: Any) -> Any:
+        claimed.append(step_id)
+        return claim(conn, step_id, *given, **more)
+
+    monkeypatch.setattr(steps, "claim", noted)
+    ticks.due()
+    first, *more = [{"step_id": s, "operation_id": str(o), "trace_id": str(t)} for s, o, t in fetch_all(PLANS)]
+    assert STAGES["tier.plan"]({**first, "more": more})["more"] == 4
+    assert claimed == [first["step_id"]]
+    assert STAGES["tier.plan"]({**first, "more": more})["demoted"] == 1, "what came of it"
+    assert fetch_all("SELECT DISTINCT token, attempts FROM operation_steps WHERE stage = 'tier.plan'") == [(1, 1)]
+
+
+@pytest.mark.usefixtures("over")
+def test_steps_of_a_message_that_did_not_go_with_its_first_are_run_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> frozenset[int]:
+        raise TransientError("the server went away")
+
+    ticks.due()
+    first, *more = [{"step_id": s, "operation_id": str(o), "trace_id": str(t)} for s, o, t in fetch_all(PLANS)]
+    monkeypatch.setattr(steps, "claim_more", lambda *_, **__: [])
+    monkeypatch.setattr(steps, "open_of", away)
+    STAGES["tier.plan"]({**first, "more": more})
+    assert fetch_all(MOVED) == [(f"s{n}", True, 3, 2, "done", 1) for n in range(5)]
 
 
 @pytest.mark.usefixtures("over")
