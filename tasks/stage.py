@@ -194,6 +194,7 @@ def together(step: ClaimedStep, limit: int) -> Iterator[list[ClaimedStep]]:
 
     Only with a step that is tried for the first time, and only those that never were: when the work of all fails, each is
     tried by itself, so that none fails for another one. While a server is away all of them wait, as one would alone.
+    Args: limit: how many at most; 0 when the step runs alone.
     Raises: what the block raises, for the step itself.
     """
     chosen = storage.open().settings

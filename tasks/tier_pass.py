@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from isotherm import storage
 from isotherm.pipeline import stages
@@ -55,9 +55,11 @@ _REPORTED = (stages.MIGRATE, stages.RESTORE, stages.ARCHIVE)
 # Passes of one transaction besides the first; writers of their namespaces wait for its end.
 _RIDING = 19
 
+T = TypeVar("T")
+
 
 @dataclass(slots=True, eq=False)
-class _Pass:
+class Pass:
     """A pass from its plan on.
 
     Args: over: what a tenant has beyond its quota; moved: what was moved at once, None where steps do it.
@@ -112,14 +114,17 @@ def plan(payload: dict[str, Any]) -> dict[str, Any]:
     with claimed(payload) as step, together(step, _RIDING if "quota" not in step.input else 0) as more:
         found, messages = _ours(step, [step, *more], _planned)
         publish_and_remove(messages)
-        for group in _in_groups([each for each in found if each.is_small]):
-            _make(step, group)
         for each in found:
-            _tell(each)
+            if not each.is_small:
+                _tell(each)
+        for group in in_groups([each for each in found if each.is_small]):
+            _make(step, group)
+            for each in group:
+                _tell(each)
     return step.receipt
 
 
-def _ours(own: ClaimedStep, every: Sequence[ClaimedStep], act: Callable[[Sequence[ClaimedStep]], Any]) -> Any:  # noqa: ANN401
+def _ours(own: ClaimedStep, every: Sequence[ClaimedStep], act: Callable[[Sequence[ClaimedStep]], T]) -> T:
     """Do something for steps, and once more for the others where somebody else has taken some meanwhile.
 
     Raises: LostLeaseError when the step of the message is not ours any more; what `act` raises besides.
@@ -134,7 +139,7 @@ def _ours(own: ClaimedStep, every: Sequence[ClaimedStep], act: Callable[[Sequenc
             left = [step for step in left if not any(step is taken for taken in error.taken)]
 
 
-def _planned(every: Sequence[ClaimedStep]) -> tuple[list[_Pass], list[Message]]:
+def _planned(every: Sequence[ClaimedStep]) -> tuple[list[Pass], list[Message]]:
     elsewhere = [_moving_unseen(step) for step in every]
     namespace_ids = [n for step in every if (n := _namespace_of(step)) is not None]
     with connection() as conn:
@@ -152,15 +157,15 @@ def _planned(every: Sequence[ClaimedStep]) -> tuple[list[_Pass], list[Message]]:
     return found, messages
 
 
-def _decided(conn: Connection, step: ClaimedStep, now: datetime, elsewhere: frozenset[int]) -> _Pass:
+def _decided(conn: Connection, step: ClaimedStep, now: datetime, elsewhere: frozenset[int]) -> Pass:
     policy = Policy.parse(step.input["policy"])
     if "quota" not in step.input:
         planned = passes.planned(conn, int(step.input["namespace_id"]), policy, now)
         left = tuple(move for move in planned.moves if move.key not in elsewhere)
-        return _Pass(step, policy, replace(planned, moves=left) if elsewhere else planned)
+        return Pass(step, policy, replace(planned, moves=left) if elsewhere else planned)
     tenant = step.input["tenant"]
     planned, over = passes.planned_for_quota(conn, tenant, Quota.parse(step.input["quota"]), policy)
-    return _Pass(step, policy, planned, QuotaExceeded(tenant, over.records, over.bytes, len(planned.moves)))
+    return Pass(step, policy, planned, QuotaExceeded(tenant, over.records, over.bytes, len(planned.moves)))
 
 
 def _moving_unseen(step: ClaimedStep) -> frozenset[int]:
@@ -172,18 +177,19 @@ def _moving_unseen(step: ClaimedStep) -> frozenset[int]:
         return tier_passes.moving_in(conn, int(step.input["namespace_id"]))
 
 
-def _settle(conn: Connection, found: Sequence[_Pass]) -> None:
+def _settle(conn: Connection, found: Sequence[Pass]) -> None:
     """End the first steps of passes, in the transaction of their effect. Raises: _TakenError."""
     if found and (taken := steps_together.settle(conn, [each.done for each in found])):
         raise _TakenError(taken)
 
 
-def _in_groups(small: Sequence[_Pass]) -> Iterator[list[_Pass]]:
-    """Passes whose moves go as one batch: those of a tenant by themselves."""
-    group: list[_Pass] = []
+def in_groups(small: Sequence[Pass]) -> Iterator[list[Pass]]:
+    """Passes whose moves go as one batch, in the order given: those of a tenant by themselves."""
+    group: list[Pass] = []
     for each in small:
         room = each.policy.batch_size - sum(len(one.planned.moves) for one in group)
-        if group and (each.over is not None or len(each.planned.moves) > room):
+        alone = any(one.over is not None for one in (each, *group))
+        if group and (alone or len(each.planned.moves) > room):
             yield group
             group = []
         group.append(each)
@@ -191,7 +197,7 @@ def _in_groups(small: Sequence[_Pass]) -> Iterator[list[_Pass]]:
         yield group
 
 
-def _make(own: ClaimedStep, group: Sequence[_Pass]) -> None:
+def _make(own: ClaimedStep, group: Sequence[Pass]) -> None:
     """The moves and the end of small passes. In a transaction of its own: a plan holds namespaces, which others take after records.
 
     Moves that fail are left to steps, and these tell the record that is to blame from the others.
@@ -213,7 +219,7 @@ def _make(own: ClaimedStep, group: Sequence[_Pass]) -> None:
         publish_and_remove(_ours(own, [group[0].step], lambda left: _left_to_steps(group[: len(left)])))
 
 
-def _moved(group: Sequence[_Pass]) -> None:
+def _moved(group: Sequence[Pass]) -> None:
     with connection() as conn:
         moved = tier_move.shift_together(conn, {each.step.operation_id: each.planned.moves for each in group})
         for each in group:
@@ -223,7 +229,7 @@ def _moved(group: Sequence[_Pass]) -> None:
         _settle(conn, group)
 
 
-def _finish_passes(conn: Connection, group: Sequence[_Pass]) -> None:
+def _finish_passes(conn: Connection, group: Sequence[Pass]) -> None:
     """As `_finish_pass` does it for one, for passes whose moves were made."""
     own = {namespace_id: each for each in group if (namespace_id := _namespace_of(each.step)) is not None}
     if own:
@@ -234,14 +240,14 @@ def _finish_passes(conn: Connection, group: Sequence[_Pass]) -> None:
             _finish_pass(conn, each.step, each.policy, moved=0, held_until=each.planned.held_until)
 
 
-def _left_to_steps(group: Sequence[_Pass]) -> list[Message]:
+def _left_to_steps(group: Sequence[Pass]) -> list[Message]:
     with connection() as conn:
         messages = [_fan_out(conn, each) for each in group]
         _settle(conn, group)
     return messages
 
 
-def _tell(each: _Pass) -> None:
+def _tell(each: Pass) -> None:
     if each.step.operation_state is None:  # somebody else took it, and tells of it
         return
     if each.over is not None:
@@ -276,7 +282,7 @@ def _archive_size() -> int | None:
     return _PER_MODEL_STEP if is_model else None
 
 
-def _fan_out(conn: Connection, each: _Pass) -> Message:
+def _fan_out(conn: Connection, each: Pass) -> Message:
     """Write the steps of a pass: batches side by side, summaries before their archive, the report last."""
     patience, step, held_until = storage.open().patience, each.step, each.planned.held_until
     new: list[NewStep] = []

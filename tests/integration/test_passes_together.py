@@ -17,6 +17,7 @@ from isotherm.pipeline.tier.quotas import Quota
 from isotherm.pipeline.tier.records import NewRecord, Tier
 from isotherm.storage.postgres import steps, tier_move
 from isotherm.storage.postgres.pool import connection, fetch_all
+from isotherm.storage.postgres.reach import system
 from isotherm.tasks import passes, producers, ticks
 
 if TYPE_CHECKING:
@@ -239,7 +240,8 @@ def test_steps_of_a_message_that_did_not_go_with_its_first_are_run_after_it(monk
 @pytest.mark.usefixtures("over")
 def test_pass_for_a_quota_goes_by_itself() -> None:
     ticks.due()
-    passes.request_quota(None, Quota(records=13))
+    with system():
+        passes.request_quota(None, Quota(records=13))
     run_first()
     own = "SELECT o.kind, o.state FROM operations AS o JOIN operation_steps AS s ON s.operation_id = o.id WHERE s.stage = 'tier.plan'"
     assert set(fetch_all(own)) == {("tier.reconcile", "done"), ("tier.quota", "done")}
@@ -264,7 +266,8 @@ def test_moves_that_are_more_than_a_batch_go_in_several() -> None:
 def test_namespace_that_is_gone_is_not_asked_for_and_one_that_waits_keeps_its_policy() -> None:
     ids = [row[0] for row in fetch_all("SELECT id FROM namespaces ORDER BY id")]
     asked = producers.reconcile(SESSIONS[1], policy(hot_capacity=0))
-    assert passes.request_due([*ids, 10**9]) == 4
+    with system():
+        assert passes.request_due([*ids, 10**9]) == 4
     drive()
     assert producers.operation(asked.operation_id).result is not None
     assert [row[0] for row in fetch_all(MOVED)] == ["s0", *["s1"] * 3, "s2", "s3", "s4"]
