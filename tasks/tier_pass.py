@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, TypeVar
+from uuid import UUID
 
 from isotherm import storage
 from isotherm.pipeline import stages
@@ -62,7 +63,7 @@ T = TypeVar("T")
 class Pass:
     """A pass from its plan on.
 
-    Args: over: what a tenant has beyond its quota; moved: what was moved at once, None where steps do it.
+    Args: over: what a tenant has beyond its quota; made: the receipt of what was moved at once, None where steps do it.
     """
 
     step: ClaimedStep
@@ -70,7 +71,7 @@ class Pass:
     planned: MigrationPlan
     over: QuotaExceeded | None = None
     batches: list[Batch] = field(default_factory=list)
-    moved: Moved | None = None
+    made: dict[str, Any] | None = None
 
     @property
     def is_small(self) -> bool:
@@ -85,9 +86,9 @@ class Pass:
     def done(self) -> Done:
         """How its first step ends."""
         counts = dict.fromkeys(("promoted", "demoted", "evicted", "set_aside", "unfinished"), 0)
-        if self.moved is not None:
-            counts |= _totals([self.moved.receipt()])
-        ended = self.moved is not None or not self.batches
+        if self.made is not None:
+            counts |= _totals([self.made])
+        ended = self.made is not None or not self.batches
         planned = {
             "moves": len(self.planned.moves),
             "batches": len(self.batches),
@@ -209,7 +210,7 @@ def _make(own: ClaimedStep, group: Sequence[Pass]) -> None:
         raise
     except Exception as error:  # noqa: BLE001 - a step meets it again, and says what it was
         for each in group:
-            each.moved = None
+            each.made = None
         if len(group) > 1:
             for each in group:
                 _make(own, [each])
@@ -223,20 +224,21 @@ def _moved(group: Sequence[Pass]) -> None:
     with connection() as conn:
         moved = tier_move.shift_together(conn, {each.step.operation_id: each.planned.moves for each in group})
         for each in group:
-            each.moved = moved[each.step.operation_id]
+            each.made = moved[each.step.operation_id].receipt()
             _note_due(conn, each.step, moved[each.step.operation_id])
-        _finish_passes(conn, group)
+        _finish_passes(conn, group, moved)
         _settle(conn, group)
 
 
-def _finish_passes(conn: Connection, group: Sequence[Pass]) -> None:
+def _finish_passes(conn: Connection, group: Sequence[Pass], moved: Mapping[UUID, Moved]) -> None:
     """As `_finish_pass` does it for one, for passes whose moves were made."""
     own = {namespace_id: each for each in group if (namespace_id := _namespace_of(each.step)) is not None}
+    due = [namespace_id for namespace_id, each in own.items() if moved[each.step.operation_id].moves]
     if own:
         namespaces.hold(conn, list(own))
-        tier_plan.due_at_once(conn, [n for n, each in own.items() if each.moved and each.moved.moves])
-    for each in own.values():
-        if not (each.moved and each.moved.moves):
+        tier_plan.due_at_once(conn, due)
+    for namespace_id, each in own.items():
+        if namespace_id not in due:
             _finish_pass(conn, each.step, each.policy, moved=0, held_until=each.planned.held_until)
 
 
@@ -253,9 +255,9 @@ def _tell(each: Pass) -> None:
     if each.over is not None:
         tell(each.step, each.over)
     tell(each.step, MigrationPlanned(len(each.planned.moves), len(each.batches), each.planned.truncated))
-    if each.moved is not None:
-        _tell_moved(each.step, each.moved)
-        tell(each.step, MigrationReported(**_totals([each.moved.receipt()]), unfinished=0))
+    if each.made is not None:
+        _tell_moved(each.step, each.made)
+        tell(each.step, MigrationReported(**_totals([each.made]), unfinished=0))
 
 
 def _namespace_of(step: ClaimedStep) -> int | None:
@@ -325,7 +327,7 @@ def migrate(payload: dict[str, Any]) -> dict[str, Any]:
             _note_due(conn, step, moved)
             step.settle(conn, moved.receipt())
         publish_and_remove(messages)
-        _tell_moved(step, moved)
+        _tell_moved(step, step.receipt)
     return step.receipt
 
 
@@ -335,10 +337,9 @@ def _note_due(conn: Connection, step: ClaimedStep, moved: Moved) -> None:
         tier_plan.mark_due_of(conn, [move.key for move in moved.moves])
 
 
-def _tell_moved(step: ClaimedStep, moved: Moved) -> None:
-    receipt = moved.receipt()
+def _tell_moved(step: ClaimedStep, receipt: Mapping[str, Any]) -> None:
     counts = {name: receipt[name] for name in ("promoted", "demoted", "evicted", "changed", "reasons")}
-    tell(step, RecordsMoved(**counts, set_aside=len(moved.set_aside)))
+    tell(step, RecordsMoved(**counts, set_aside=len(receipt["set_aside"])))
 
 
 @stage_task(stages.REPORT)

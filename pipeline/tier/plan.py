@@ -158,8 +158,10 @@ def plan_batches(
     if size < 1 or (archive_size is not None and archive_size < 1):
         raise ValueError("size must be at least 1")
     found: list[Batch] = []
-    for kind in BatchKind:
-        moves = [move for move in plan.moves if batch_kind(move) is kind]
+    by_kind: dict[BatchKind, list[Move]] = {kind: [] for kind in BatchKind}
+    for move in plan.moves:
+        by_kind[batch_kind(move)].append(move)
+    for kind, moves in by_kind.items():
         slow = archive_size if kind is BatchKind.ARCHIVE else None
         for part, wanted in (
             ([move for move in moves if move.key not in apart], slow or size),

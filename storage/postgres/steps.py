@@ -15,6 +15,7 @@ from isotherm.pipeline.errors import AlreadyDoneError, LostLeaseError, NotReadyE
 from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.stages import STAGES
 from isotherm.pipeline.work import StepState
+from isotherm.storage.postgres import arrays
 from isotherm.storage.postgres.pool import Connection
 
 # How long a stage without end may wait.
@@ -28,9 +29,9 @@ READY = """NOT EXISTS (
 
 _ADD = """
 INSERT INTO operation_steps (operation_id, stage, unit, queue, input, input_hash, waits_for, retry_until, nudge_at)
-SELECT %(operation)s, n.stage, n.unit, n.queue, n.input, n.input_hash,
+SELECT %(operation)s, n.stage, n.unit, n.queue, n.input::jsonb, n.input_hash,
        ARRAY(SELECT jsonb_array_elements_text(n.waits_for)), now() + %(retry_for)s, now() + %(nudge)s
-FROM unnest(%(stages)s::text[], %(units)s::text[], %(queues)s::text[], %(inputs)s::jsonb[], %(hashes)s::bytea[],
+FROM unnest(%(stages)s::text[], %(units)s::text[], %(queues)s::text[], %(inputs)s::text[], %(hashes)s::bytea[],
             %(waits)s::jsonb[]) WITH ORDINALITY AS n (stage, unit, queue, input, input_hash, waits_for, place)
 ORDER BY n.place
 RETURNING id, stage, unit"""
@@ -176,13 +177,18 @@ SELECT count(*) FROM (
 
 def input_hash(value: dict[str, Any]) -> bytes:
     """SHA-256 of an input, independent of the order of its keys."""
-    return digest(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
+    return digest(_canonical(value).encode())
+
+
+def _canonical(value: dict[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def add(
     conn: Connection, operation_id: UUID, new: list[NewStep], *, retry_for: timedelta, nudge_after: timedelta
 ) -> list[int]:
     """Write steps of an operation in the caller's transaction; returns their ids in the order given."""
+    inputs = [_canonical(n.input) for n in new]
     rows = conn.execute(
         _ADD,
         {
@@ -190,8 +196,8 @@ def add(
             "stages": [n.stage for n in new],
             "units": [n.unit for n in new],
             "queues": [STAGES[n.stage].value for n in new],
-            "inputs": [Jsonb(n.input) for n in new],
-            "hashes": [input_hash(n.input) for n in new],
+            "inputs": arrays.texts(inputs),
+            "hashes": arrays.byteas(digest(each.encode()) for each in inputs),
             "waits": [Jsonb(list(n.waits_for)) for n in new],
             "retry_for": retry_for,
             "nudge": nudge_after,

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from psycopg.types.json import Jsonb
-
-from isotherm.storage.postgres import steps
+from isotherm.storage.postgres import arrays, steps
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.steps import DERIVED, ClaimedStep
 
@@ -16,7 +15,8 @@ _LOCK = "SELECT 1 FROM operations WHERE id = ANY(%(operations)s) ORDER BY id FOR
 
 _END = f"""
 WITH given AS (
-    SELECT * FROM unnest(%(ids)s::bigint[], %(tokens)s::bigint[], %(receipts)s::jsonb[], %(results)s::boolean[])
+    SELECT id, token, receipt::jsonb, is_result
+    FROM unnest(%(ids)s::bigint[], %(tokens)s::bigint[], %(receipts)s::text[], %(results)s::boolean[])
         AS g (id, token, receipt, is_result)
 ), ended AS (
     UPDATE operation_steps AS s
@@ -57,7 +57,7 @@ def settle(conn: Connection, done: Sequence[Done]) -> list[ClaimedStep]:
     values = {
         "ids": [each.step.id for each in done],
         "tokens": [each.step.token for each in done],
-        "receipts": [Jsonb(each.receipt) for each in done],
+        "receipts": arrays.texts(json.dumps(each.receipt) for each in done),
         "results": [each.is_result for each in done],
     }
     states = {int(step_id): state for step_id, state in conn.execute(_END, values)}

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from isotherm.pipeline.identity import Namespace
 from isotherm.pipeline.tier.records import Tier
+from isotherm.storage.postgres import arrays
 from isotherm.storage.postgres.pool import Connection
 
 # A stored body that is gone or damaged does not heal by waiting: passes leave its record alone until it is restored.
@@ -118,7 +119,7 @@ def hold(
 
 def known(conn: Connection, keys: Iterable[int]) -> frozenset[int]:
     """Those of the records that were set aside as they are now, whether or not their time is over."""
-    return frozenset(int(row[0]) for row in conn.execute(_KNOWN, (list(keys),)).fetchall())
+    return frozenset(int(row[0]) for row in conn.execute(_KNOWN, (arrays.bigints(list(keys)),)).fetchall())
 
 
 def free(conn: Connection, keys: Iterable[int]) -> None:

@@ -32,7 +32,7 @@ ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r"""
 _SHIFT = """
 WITH given AS (
     SELECT * FROM unnest(%(keys)s::bigint[], %(versions)s::bigint[], %(sources)s::smallint[], %(targets)s::smallint[],
-                         %(reasons)s::text[], %(operations)s::uuid[]) AS m (key, version, source, target, reason, operation)
+                         %(reasons)s::text[], %(owners)s::integer[]) AS m (key, version, source, target, reason, owner)
 ), mine AS (
     SELECT m.* FROM given AS m JOIN tier_records AS r ON r.key = m.key AND r.version = m.version AND r.tier = m.source
     ORDER BY r.namespace_id, r.id FOR NO KEY UPDATE OF r
@@ -40,10 +40,10 @@ WITH given AS (
     UPDATE tier_records AS r
     SET tier = m.target, version = r.version + 1, moved_at = now(), moved_from = m.source
     FROM mine AS m WHERE r.key = m.key
-    RETURNING r.key, r.namespace_id, m.source, m.target, m.reason, m.operation
+    RETURNING r.key, r.namespace_id, m.source, m.target, m.reason, m.owner
 ), logged AS (
     INSERT INTO tier_moves (record_key, namespace_id, operation_id, source, target, reason)
-    SELECT key, namespace_id, operation, source, target, reason FROM moved
+    SELECT key, namespace_id, (%(operations)s::uuid[])[owner], source, target, reason FROM moved
 )
 SELECT key FROM moved ORDER BY key"""
 
@@ -162,8 +162,9 @@ def shift_together(conn: Connection, moves_of: Mapping[UUID, Sequence[Move]]) ->
     moves = [move for part in moves_of.values() for move in part]
     done: set[int] = set()
     if moves:
-        owners = [operation_id for operation_id, part in moves_of.items() for _ in part]
-        done = {int(row[0]) for row in conn.execute(_SHIFT, {**_columns(moves), "operations": owners}).fetchall()}
+        owners = arrays.integers([number for number, part in enumerate(moves_of.values(), 1) for _ in part])
+        values = {**_columns(moves), "owners": owners, "operations": list(moves_of)}
+        done = {int(row[0]) for row in conn.execute(_SHIFT, values).fetchall()}
     made = {operation_id: [m for m in part if m.key in done] for operation_id, part in moves_of.items()}
     return {i: Moved(made[i], changed=len(part) - len(made[i])) for i, part in moves_of.items()}
 

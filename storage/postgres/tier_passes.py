@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -12,7 +13,7 @@ from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.stages import PLAN, STAGES, SUMMARIZE
-from isotherm.storage.postgres import steps, tier_held
+from isotherm.storage.postgres import arrays, steps, tier_held
 from isotherm.storage.postgres.outbox import STEP, Message
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_held import Patience
@@ -74,7 +75,8 @@ ORDER BY n.due_at LIMIT %(limit)s"""
 # As operations.create, steps.add and outbox.announce write it, for many namespaces at once.
 _ASK = """
 WITH given AS (
-    SELECT * FROM unnest(%(ids)s::uuid[], %(traces)s::uuid[], %(inputs)s::jsonb[], %(hashes)s::bytea[])
+    SELECT id, trace, input::jsonb, hash
+    FROM unnest(%(ids)s::uuid[], %(traces)s::uuid[], %(inputs)s::text[], %(hashes)s::bytea[])
         AS g (id, trace, input, hash)
 ), op AS (
     INSERT INTO operations (id, kind, bank_id, namespace_id, trace_id)
@@ -116,8 +118,8 @@ def ask(
     values = {
         "ids": [each.operation_id for each in asked],
         "traces": [each.trace_id for each in asked],
-        "inputs": [Jsonb(each.plan) for each in asked],
-        "hashes": [steps.input_hash(each.plan) for each in asked],
+        "inputs": arrays.texts(json.dumps(each.plan) for each in asked),
+        "hashes": arrays.byteas(steps.input_hash(each.plan) for each in asked),
         "stage": PLAN,
         "queue": STAGES[PLAN].value,
         "retry_for": retry_for,
