@@ -53,7 +53,8 @@ from isotherm.tasks.commands.output import (
 app = typer.Typer(invoke_without_command=True)
 app.command("aside")(aside)
 
-_BAR = 16
+_BAR = range(4, 17)  # cells of a bar, by how wide the terminal is
+_BESIDE_BAR = 76
 _SHOWN = 40
 
 
@@ -118,6 +119,7 @@ def show_depth(title: str, depths: list[dict[str, Any]]) -> None:
 
 def depth_table(title: str, depths: list[dict[str, Any]]) -> Table:
     """Depths as a table: records by tier, bytes of their texts, when a pass is due, the oldest access, and a bar."""
+    widest = min(max(out.width - _BESIDE_BAR, _BAR[0]), _BAR[-1])
     most = max((sum(t["records"] for t in d["tiers"].values()) for d in depths), default=1)
     made = table(
         title,
@@ -141,9 +143,9 @@ def depth_table(title: str, depths: list[dict[str, Any]]) -> Table:
             size(text_bytes),
             _due(d["due_at"]),
         )
-        made.add_row(*cells, age(oldest), _bar(counts, most))
+        made.add_row(*cells, age(oldest), _bar(counts, most, widest))
     made.add_section()
-    made.add_row("all", "", "", *map(str, totals), size(all_bytes), "", "", _bar(totals, max(sum(totals), 1)))
+    made.add_row("all", "", "", *map(str, totals), size(all_bytes), "", "", _bar(totals, max(sum(totals), 1), widest))
     return made
 
 
@@ -159,10 +161,10 @@ def _due(moment: datetime | None) -> str:
     return "now" if left <= 0 else f"in {span(left)}"
 
 
-def _bar(counts: list[int], most: int) -> Text:
+def _bar(counts: list[int], most: int, widest: int) -> Text:
     bar = Text()
     for tier, count in zip(Tier, counts, strict=True):
-        cells = round(_BAR * count / most) or (1 if count else 0)
+        cells = round(widest * count / most) or (1 if count else 0)
         bar.append("█" * cells, style=TIER_COLORS[tier])
     return bar
 
