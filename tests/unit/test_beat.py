@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
+from celery.beat import PersistentScheduler
 from celery.schedules import BaseSchedule
 
 from isotherm.pipeline import stages
@@ -124,3 +125,22 @@ def test_ticks_that_piled_up_run_at_half_their_pace_and_others_at_once(
             assert ran[-1] == moment
     assert ran == [100.0, 100.0 + pace / 2, 100.0 + pace]
     assert ticks.refresh({"wrong": 1}) == ticks.refresh({"wrong": 1}) == {"state": "refused"}
+
+
+def test_a_signal_in_the_middle_of_a_tick_closes_the_scheduler_after_it(
+    clocks: Clocks, beats: Callable[[], Beat], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    beat, closed = beats(), []
+    monkeypatch.setattr(PersistentScheduler, "close", lambda _: closed.append("closed"))
+
+    def told_to_stop(*_: object, **__: object) -> None:
+        beat.scheduler.close()  # as Celery's handler of the signal does
+        assert closed == []
+        raise SystemExit
+
+    beat.scheduler.apply_entry = told_to_stop
+    clocks.go(10)
+    with pytest.raises(SystemExit):
+        beat.scheduler.tick()
+    beat.scheduler.close()
+    assert closed == ["closed"]
