@@ -148,8 +148,9 @@ def _planned(every: Sequence[ClaimedStep]) -> tuple[list[Pass], list[Message]]:
         now = moment(conn)
         found = [_decided(conn, step, now, keys) for step, keys in zip(every, elsewhere, strict=True)]
         apart = tier_held.known(conn, [move.key for each in found for move in each.planned.moves])
+        archive_size = _archive_size()
         for each in found:
-            each.batches = plan_batches(each.planned, each.policy.batch_size, archive_size=_archive_size(), apart=apart)
+            each.batches = plan_batches(each.planned, each.policy.batch_size, archive_size=archive_size, apart=apart)
         messages = [_fan_out(conn, each) for each in found if each.batches and not each.is_small]
         for each in found:
             if not each.batches:

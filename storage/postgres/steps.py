@@ -16,6 +16,7 @@ from isotherm.pipeline.hashing import digest
 from isotherm.pipeline.stages import STAGES
 from isotherm.pipeline.work import StepState
 from isotherm.storage.postgres import arrays
+from isotherm.storage.postgres.arrays import Column
 from isotherm.storage.postgres.pool import Connection
 
 # How long a stage without end may wait.
@@ -180,6 +181,12 @@ def input_hash(value: dict[str, Any]) -> bytes:
     return digest(_canonical(value).encode())
 
 
+def input_columns(values: Sequence[dict[str, Any]]) -> dict[str, Column]:
+    """Inputs of steps as the parameters `inputs`, their JSON, and `hashes`, as of `input_hash`."""
+    written = [_canonical(value) for value in values]
+    return {"inputs": arrays.texts(written), "hashes": arrays.byteas(digest(each.encode()) for each in written)}
+
+
 def _canonical(value: dict[str, Any]) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
@@ -188,7 +195,6 @@ def add(
     conn: Connection, operation_id: UUID, new: list[NewStep], *, retry_for: timedelta, nudge_after: timedelta
 ) -> list[int]:
     """Write steps of an operation in the caller's transaction; returns their ids in the order given."""
-    inputs = [_canonical(n.input) for n in new]
     rows = conn.execute(
         _ADD,
         {
@@ -196,8 +202,7 @@ def add(
             "stages": [n.stage for n in new],
             "units": [n.unit for n in new],
             "queues": [STAGES[n.stage].value for n in new],
-            "inputs": arrays.texts(inputs),
-            "hashes": arrays.byteas(digest(each.encode()) for each in inputs),
+            **input_columns([n.input for n in new]),
             "waits": [Jsonb(list(n.waits_for)) for n in new],
             "retry_for": retry_for,
             "nudge": nudge_after,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +12,7 @@ from psycopg.types.json import Jsonb
 
 from isotherm.pipeline.errors import TransientError
 from isotherm.pipeline.stages import PLAN, STAGES, SUMMARIZE
-from isotherm.storage.postgres import arrays, steps, tier_held
+from isotherm.storage.postgres import steps, tier_held
 from isotherm.storage.postgres.outbox import STEP, Message
 from isotherm.storage.postgres.pool import Connection
 from isotherm.storage.postgres.tier_held import Patience
@@ -118,8 +117,7 @@ def ask(
     values = {
         "ids": [each.operation_id for each in asked],
         "traces": [each.trace_id for each in asked],
-        "inputs": arrays.texts(json.dumps(each.plan) for each in asked),
-        "hashes": arrays.byteas(steps.input_hash(each.plan) for each in asked),
+        **steps.input_columns([each.plan for each in asked]),
         "stage": PLAN,
         "queue": STAGES[PLAN].value,
         "retry_for": retry_for,
